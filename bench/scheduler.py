@@ -11,6 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
 
 import course
+import scheduler_operations
 import scheduler_planning
 import scheduler_running
 import scheduler_small
@@ -24,6 +25,8 @@ TOPICS = {
     "four-nodes": scheduler_running.four_nodes,
     "sqlite": scheduler_running.sqlite,
     "tick": scheduler_planning.tick,
+    "start": scheduler_planning.start,
+    "operations": scheduler_operations.operations,
     "idle": scheduler_small.idle,
     "triggers": scheduler_small.triggers,
     "is-leader": scheduler_small.is_leader,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +16,7 @@ from scheduler_bare import SQL, connect
 from scheduler_load import APPLICATION, BATCH, EPOCH, enter, ledger_of, spec
 from scheduler_report import AtLeast, AtMost, Line, Rounds, SchedulerReport, rates
 
+from tenure import Scheduler
 from tenure.core.keys import due_key
 from tenure.core.messages import ClaimRequest, Ending, JobChange
 from tenure.core.planning import plan
@@ -25,6 +28,8 @@ from tenure.triggers import Trigger, cron, every, from_json, tzdata_version
 ZONE = "America/New_York"
 MIX = {"* * * * *": 5, "*/5 9-17 * * 1-5": 2, "0 * * * *": 1, "30 2 * * *": 1, "0 0 1 * *": 1}
 """Of ten due times so many are of each expression."""
+STARTED_WITHIN, WARNED_WITHIN = 2.0, 60.0
+"""Seconds for start(), and until the warning about stored arguments that do not fit."""
 NODE = "00000000-0000-4000-8000-000000000001"
 
 
@@ -166,6 +171,54 @@ def tick(bench: Bench) -> None:
         for what, call in seldom.items():
             taken = [timed(call) for _ in range(3)]
             report.add(Line("a node's upkeep", Rounds(f"{what}, {many:,} idle jobs", by={"": taken})))
+
+
+def start(bench: Bench) -> None:
+    """Start a node among many stored jobs, of which the last one has arguments that its function does not take."""
+    bench.report.topic("A start")
+    many = bench.count(1_000_000, 1000)
+    bench.report.say(f"  entering {many:,} idle jobs …")
+    url = idle_jobs(bench, many)
+    last = f"idle-{'9' * len(str(many - 1))}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        changed = connection.execute(
+            """UPDATE tenure.job SET kwargs = '{"gone": 1}' WHERE name = %s RETURNING function""", [last]
+        ).fetchone()
+        assert changed is not None, last
+        connection.execute("UPDATE tenure.job SET next_due = now() + interval '30 days' WHERE name = 'busy'")
+        connection.execute("DELETE FROM tenure.node WHERE label = 'bench'")
+    scheduler, told = Scheduler(url, application=APPLICATION), Told()
+    scheduler.job(name=changed[0])(lambda: None)
+    logger = logging.getLogger("tenure")
+    logger.addHandler(told)
+    try:
+        began = time.perf_counter()
+        scheduler.start()
+        started = time.perf_counter() - began
+        bench.report.say("  waiting for the warning about arguments …")
+        warned = [time.perf_counter() - began] if told.warned.wait(WARNED_WITHIN * 2) else []
+        scheduler.stop()
+    finally:
+        logger.removeHandler(told)
+    jobs = f"{many:,} stored jobs"
+    bench.report.add(
+        Line("start", Rounds(f"start() among {jobs}", unit="s", by={"": [started]}), [AtMost("", STARTED_WITHIN)])
+    )
+    warning = Rounds(f"until the warning about arguments, {jobs}", unit="s", by={"": warned})
+    warning.note = "" if warned else f"no warning within {WARNED_WITHIN * 2:g} s"
+    bench.report.add(Line("start", warning, [AtMost("", WARNED_WITHIN)]))
+
+
+class Told(logging.Handler):
+    """Hears of the warning about stored arguments."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.warned = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "action", "") == "unfit_arguments":
+            self.warned.set()
 
 
 def idle_jobs(bench: Bench, size: int) -> str:
