@@ -114,6 +114,7 @@ def asked(tenure, monkeypatch, url):
     return run
 
 
+@pytest.mark.timeout(180)
 def test_a_deploy_that_renames_removes_changes_arguments_and_leaves_a_queue_alone(deploy, asked, url):
     with deploy("v1", V1) as old:
         people = Scheduler(url, application="shop")
@@ -173,6 +174,7 @@ def test_a_deploy_that_renames_removes_changes_arguments_and_leaves_a_queue_alon
         assert asked("why", "customer:1")[1]["cause"] == "not_due"
 
 
+@pytest.mark.timeout(180)
 def test_runs_that_were_requested_with_arguments_of_their_own_are_looked_at_too(deploy, asked, url):
     people = Scheduler(url, application="shop")
     with deploy("v1", V1):
@@ -195,6 +197,7 @@ def test_runs_that_were_requested_with_arguments_of_their_own_are_looked_at_too(
         eventually(lambda: asked("status")[0] == 0, within=40)
 
 
+@pytest.mark.timeout(180)
 def test_a_node_that_has_found_unfit_arguments_and_is_gone_is_followed_by_another(deploy, asked, url):
     """Neither of them plans."""
     people = Scheduler(url, application="shop")
@@ -281,6 +284,7 @@ def test_a_node_without_work_of_its_own_tells_of_the_change_once(deploy, asked):
             assert not back.has_logged("EVENT")
 
 
+@pytest.mark.timeout(180)
 def test_a_node_that_was_killed_and_that_no_other_declares_dead_does_not_count_as_alive(deploy, asked, tenure, url):
     """Until the next release starts, and that one says what is gone from the code."""
     slow = 'import time\n@scheduler.every("1s", grace="1s")\ndef slow(): time.sleep(600)\n'
