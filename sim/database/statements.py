@@ -6,12 +6,13 @@ Mutants replace single functions of this module, so each rule of the protocol st
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sim.database.server import Statement, Work
+from sim.database.server import Key, Statement, Work
 from tenure.core import run_rules
 from tenure.core.backfills import NewBackfill, takes
 from tenure.core.cluster import Acquire, Acquired, AcquireOutcome, Advert, Beat, NodeId, Pulse, Vacancy
@@ -563,7 +564,7 @@ def create_backfill(st: Statement, wanted: NewBackfill) -> Work:
     return answer
 
 
-def advance_backfills(st: Statement, application: str, limit: int) -> Work:
+def advance_backfills(st: Statement, application: str, limit: int, as_of: float | None = None) -> Work:
     """Pass by the backfills, the jobs and the runs that others have locked."""
     yield st.gap()
     ledger = st.server.rows.ledger
@@ -572,7 +573,7 @@ def advance_backfills(st: Statement, application: str, limit: int) -> Work:
     ledger._of = lambda _application: free
     try:
         with requesting(st):
-            answer = ledger.advance_backfills(application, limit)
+            answer = ledger.advance_backfills(application, limit, as_of=as_of)
     finally:
         del ledger._of
     check_at_once(st)
@@ -584,13 +585,13 @@ def requesting(st: Statement) -> Iterator[None]:
     """Runs that backfills open again are opened only if nobody has locked them."""
     ledger, requested = st.server.rows.ledger, st.server.rows.ledger._requested
 
-    def request(job: Any, backfill: Any, at: float) -> Any:
+    def request(job: Any, backfill: Any, at: float, now: float) -> Any:
         run = st.server.rows.tables.keys[job.id].get(due_key(at))
         if run is not None and takes(backfill.include, run.state, run.count):
             if not st.skip(("run", run.id), "U"):
                 return None
             st.server.checker.reopened((run.job, run.key))
-        return requested(job, backfill, at)
+        return requested(job, backfill, at, now)
 
     ledger._requested = request
     try:
@@ -676,23 +677,52 @@ def reconcile(st: Statement, node: NodeId, application: str, stopping: bool = Fa
     return Reconciled(tuple(held), tuple(lost), rows.now(), owed=bool(rows.tables.owed(application)))
 
 
-def follow_up(st: Statement, application: str, limit: int) -> Work:
-    """Pass by the followers and the runs that others have locked."""
+def follow_up(st: Statement, application: str, limit: int, beyond: JobId, as_of: float | None) -> Work:
+    """Pass by the followers and the runs that others have locked, and the keys that others are about to write."""
     rows = st.server.rows
-    owed = rows.tables.owed(application)
-    parents = sorted({rows.tables.jobs[run.job].spec.name for run in owed})
+    owed = [run for run in rows.tables.owed(application) if run.job > beyond]
+    page, left = owed[:limit], owed[limit:]
+    parents = sorted({rows.tables.jobs[run.job].spec.name for run in page})
     followers = [row for parent in parents for row in rows.tables.followers(application, parent)]
     free = {row.id for row in followers if st.skip(("job", row.id), "S")}
-    mine = [run for run in _oldest(owed, limit) if st.skip(("run", run.id), "U")]
-    for run in mine:
-        for row in rows.tables.followers(application, rows.tables.jobs[run.job].spec.name):
-            there = rows.tables.keys[row.id].get(run.key)
-            if row.id in free and there is None:
-                yield ("key", (row.id, run.key)), "X"
-            elif row.id in free and _begins_again(rows, row, run):
-                yield ("run", there.id), "U"
+    mine = [run for run in page if st.skip(("run", run.id), "U")]
+    mine = [run for run in mine if _skip_all(st, _to_reopen(rows, run, free), "U")]
+    mine = [run for run in mine if _claim_keys(st, _to_insert(rows, run, free))]
     yield st.gap()
-    return follow_up_now(st, application, limit, mine, free)
+    answer = follow_up_now(st, application, mine, free, as_of)
+    cut = any(run.job == page[-1].job for run in left)
+    up_to = page[-1].job if left and left[-1].job != page[-1].job else None
+    return replace(answer, more=answer.more or (cut and answer.paid > 0), up_to=up_to)
+
+
+def _skip_all(st: Statement, keys: Sequence[Key], mode: str) -> bool:
+    """Take those of these locks that are free. True if all were."""
+    return sum(st.skip(key, mode) for key in keys) == len(keys)
+
+
+def _to_reopen(rows: Any, run: Any, followers: Collection[JobId]) -> list[Key]:
+    """The runs of these followers that a final run of their parent changes."""
+    keys = rows.tables.keys
+    free = [row for row in _followers_of(rows, run) if row.id in followers and run.key in keys[row.id]]
+    return [("run", keys[row.id][run.key].id) for row in free if _begins_again(rows, row, run)]
+
+
+def _to_insert(rows: Any, run: Any, followers: Collection[JobId]) -> list[Key]:
+    """The keys of the runs that these followers get."""
+    free = (row for row in _followers_of(rows, run) if row.id in followers)
+    return [("key", (row.id, run.key)) for row in free if run.key not in rows.tables.keys[row.id]]
+
+
+def _followers_of(rows: Any, run: Any) -> Any:
+    spec = rows.tables.jobs[run.job].spec
+    return rows.tables.followers(spec.application, spec.name)
+
+
+def _claim_keys(st: Statement, keys: Sequence[Key]) -> bool:
+    """All of them, or none: the others' inserts are rolled back when one would wait."""
+    if any(other is not st for key in keys for other, _ in st.server.locks.get(key, ())):
+        return False
+    return _skip_all(st, keys, "X")
 
 
 def _begins_again(rows: Any, row: Any, run: Any) -> bool:
@@ -707,12 +737,9 @@ def _begins_again(rows: Any, row: Any, run: Any) -> bool:
     return run_rules.follows_again(there.row(row.spec.name), run.finished_at, state, reason)
 
 
-def _oldest(owed: Sequence[Any], limit: int) -> list[Any]:
-    """At most so many of each parent."""
-    return [run for place, run in enumerate(owed) if sum(other.job == run.job for other in owed[:place]) < limit]
-
-
-def follow_up_now(st: Statement, application: str, limit: int, mine: Sequence[Any], free: Collection[JobId]) -> Any:
+def follow_up_now(
+    st: Statement, application: str, mine: Sequence[Any], free: Collection[JobId], as_of: float | None
+) -> Any:
     """Insert, and take the marks away, in the instant of the commit."""
     rows, tables = st.server.rows, st.server.rows.tables
     others = [run for run in tables.owed(application) if all(run is not one for one in mine)]
@@ -722,7 +749,7 @@ def follow_up_now(st: Statement, application: str, limit: int, mine: Sequence[An
         run.owes = False
     for row in locked:
         tables.jobs[row.id] = replace(row, state=JobState.REMOVED)
-    answer = rows.ledger.follow_up(application, limit)
+    answer = rows.ledger.follow_up(application, sys.maxsize, as_of=as_of)
     tables.jobs.update({row.id: row for row in locked})
     for run in (*others, *(run for run in mine if run.job in unpaid)):
         run.owes = True

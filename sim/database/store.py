@@ -14,10 +14,10 @@ from sim.runtime.kernel import K, Process
 from sim.runtime.network import NEVER, Network
 from tenure.core.cluster import Acquire, Acquired, Advert, Beat, BeatAnswer, Epoch, NodeCard, NodeId, Pulse
 from tenure.core.messages import Claimed, ClaimRequest, Ending, JobChange, Planned
-from tenure.core.records import RunId
+from tenure.core.records import JobId, RunId
 from tenure.errors import StoreUnavailable
 from tenure.stores.base import Checked, Session, Store
-from tenure.stores.ledger import Ledger
+from tenure.stores.ledger import FIRST, Ledger
 from tenure.stores.notices import Notice
 
 
@@ -265,8 +265,8 @@ class SimLedger(Ledger):
     def reconcile(self, node: NodeId, application: str, *, stopping: bool = False) -> Any:
         return self._session.ask("reconcile", statements.reconcile, node, application, stopping)
 
-    def follow_up(self, application: str, limit: int) -> Any:
-        return self._session.ask("follow_up", statements.follow_up, application, limit)
+    def follow_up(self, application: str, limit: int, *, beyond: JobId = FIRST, as_of: float | None = None) -> Any:
+        return self._session.ask("follow_up", statements.follow_up, application, limit, beyond, as_of)
 
     def put_back(self, held: Sequence[tuple[RunId, str]]) -> int:
         return int(self._session.ask("put_back", statements.put_back, held))

@@ -646,10 +646,10 @@ def request_unmarked(self: Any, request: Any, noted: Any) -> Any:
 _request_run = copies.memory_ledger.MemoryLedger._request_run
 
 
-def reopen_unmarked(self: Any, row: Any, run: Any, by: str) -> Any:
+def reopen_unmarked(self: Any, row: Any, run: Any, *rest: Any) -> Any:
     """A run that is retried owes what it owed before, and that was paid."""
     owed = run.owes
-    reopened = _reopen(self, row, run, by)
+    reopened = _reopen(self, row, run, *rest)
     run.owes = owed
     return reopened
 
@@ -657,7 +657,7 @@ def reopen_unmarked(self: Any, row: Any, run: Any, by: str) -> Any:
 _reopen = copies.memory_ledger.MemoryLedger._reopen
 
 
-def paid_first(self: Any, application: str, limit: int) -> Any:
+def paid_first(self: Any, application: str, limit: int, **_page: Any) -> Any:
     """The marks are taken away in one transaction, and the rows are written in the next one."""
     owing = self._session.ask("follow_up", _take_marks, application)
     return self._session.ask("follow_up", _pay, owing, application, limit)
@@ -729,11 +729,11 @@ def slot_kept(self: Any, run: Any, after: Any, now: float) -> None:
         run.slot = slot
 
 
-def reopen_elsewhere(self: Any, row: Any, run: Any, by: str, traceparent: str) -> Any:
+def reopen_elsewhere(self: Any, row: Any, run: Any, *rest: Any) -> Any:
     """A retry is a run of another key."""
     del self._tables.keys[row.id][run.key]
     run.key += " again"
-    return _reopen(self, row, run, by, traceparent)
+    return _reopen(self, row, run, *rest)
 
 
 def look_is_a_loss(run: Any, ending: Any, *rest: Any, **more: Any) -> Any:

@@ -8,18 +8,21 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tenure.core.backfills import Advanced, NewBackfill
 from tenure.core.cluster import Acquire, Cadence, NodeCard
 from tenure.core.database_clock import DatabaseClock
 from tenure.core.keys import planner_of
-from tenure.core.messages import RunQuery
-from tenure.core.records import JobState, NodeFacts
+from tenure.core.messages import ClaimRequest, Ending, JobChange, RunQuery
+from tenure.core.records import Change, JobSpec, JobState, NodeFacts, Rules, RunState
 from tenure.errors import StoreUnavailable
 from tenure.jobs.decorators import Definitions
 from tenure.jobs.operations import paused, requested, updated
 from tenure.scheduling.agenda import Step
+from tenure.scheduling.backfills import ADVANCE_AGAIN, ADVANCE_EVERY
 from tenure.scheduling.context import LoopContext, LoopSignals
 from tenure.scheduling.engine_options import EngineOptions
 from tenure.scheduling.figures import COUNT_EVERY, COUNT_TIME, RESTS
+from tenure.scheduling.followers import FOLLOW_BATCH, REST
 from tenure.scheduling.loop import SchedulerLoop
 from tenure.scheduling.planner import PLAN_BURST
 from tenure.scheduling.retention import PRUNE_BATCH, PRUNE_EVERY, PRUNE_SOON, PRUNE_TIME
@@ -84,7 +87,7 @@ class Stage:
         self.executor = executor
         self.steady, self.leap, self.plans = 1000.0, leap, plans
         modules = "loop", "claimer", "clock_watch", "missed", "planner", "reconciler", "retention", "figures", "slices"
-        for module in modules:
+        for module in (*modules, "followers", "backfills"):
             monkeypatch.setattr(f"tenure.scheduling.{module}.boottime", lambda: self.steady)
         monkeypatch.setattr(
             "tenure.scheduling.clock_watch.walltime", lambda: datetime.fromtimestamp(NOON + self.steady, UTC)
@@ -583,3 +586,129 @@ def test_an_idle_application_notes_nothing(stage, monkeypatch):
     monkeypatch.setattr(scene.ledger, "note_counted", lambda *mark: noted.append(mark))
     scene.go_on(300)
     assert noted == []
+
+
+# Followers and backfills
+
+
+def followed(scene, *names):
+    """These jobs run on request, and each is followed by another one."""
+    for name in names:
+        for spec in (
+            JobSpec("app", name, "f", None, Rules(overlap="allow", max_running=None)),
+            JobSpec("app", f"after {name}", "g", None, Rules(after=name, overlap="allow")),
+        ):
+            assert scene.ledger.change(JobChange("app", spec.name, Change.ADDED, spec))
+
+
+def end(scene, name, runs=1, state=RunState.CANCELLED):
+    """So many runs of this job are over."""
+    (job,) = scene.ledger.jobs("app", name)
+    for run in scene.ledger.request_runs([requested(job, f"run {n}", None) for n in range(runs)]):
+        if state is RunState.CANCELLED:
+            scene.ledger.cancel(run.id, "", "")
+            continue
+        (claimed,) = scene.ledger.claim(ClaimRequest("me", "app", "token", 1, ("f",))).runs
+        scene.ledger.finish([Ending(claimed.id, "token", state)])
+
+
+def runs_of(scene, name):
+    return scene.ledger.runs(RunQuery("app", name, limit=10_000))
+
+
+def noted(scene, monkeypatch, *names):
+    """The calls of these operations from now on."""
+    calls = []
+
+    def note(name):
+        real = getattr(scene.ledger, name)
+        monkeypatch.setattr(scene.ledger, name, lambda *args, **more: (calls.append(name), real(*args, **more))[1])
+
+    for name in names:
+        note(name)
+    return calls
+
+
+def test_followers_of_many_are_paid_page_by_page_with_claims_in_between(stage, monkeypatch):
+    monkeypatch.setattr("tenure.scheduling.followers.FOLLOW_BATCH", 2)
+    scene = stage(executor=FreeExecutor)
+    followed(scene, "one", "two")
+    end(scene, "one", 3)
+    end(scene, "two")
+    calls = noted(scene, monkeypatch, "follow_up", "claim")
+    scene.loop.agenda.at(Step.RECONCILE, math.inf)
+    for _ in range(4):
+        scene.loop.agenda.soon(Step.CLAIM)
+        scene.loop.turn(scene.session)
+    assert calls == ["follow_up", "claim"] * 3 + ["claim"]
+    assert [len(runs_of(scene, f"after {name}")) for name in ("one", "two")] == [3, 1]
+
+
+def test_following_up_that_fails_tries_less_and_later_and_claims_go_on(stage, monkeypatch):
+    scene = stage(executor=FreeExecutor)
+    followed(scene, "one")
+    end(scene, "one", 3)
+    scene.loop.agenda.at(Step.FOLLOW, math.inf)
+    real, tried, calls = scene.ledger.follow_up, [], noted(scene, monkeypatch, "claim")
+
+    def follow_up(application, limit, **page):
+        tried.append((scene.steady, limit))
+        if limit > FOLLOW_BATCH // 4:
+            raise StoreUnavailable("statement timeout")
+        return real(application, limit, **page)
+
+    monkeypatch.setattr(scene.ledger, "follow_up", follow_up)
+    began = scene.steady + 1
+    for second in range(12):
+        try:
+            scene.go_on(1)
+        except StoreUnavailable:
+            assert second in {0, REST}
+    assert tried == [(began + n * REST, FOLLOW_BATCH // 2**n) for n in range(3)]
+    assert len(calls) == 10, "in every turn but two"
+    assert len(runs_of(scene, "after one")) == 3
+
+
+@pytest.mark.parametrize("leap", [365 * 24 * HOUR, -HOUR])
+def test_a_leap_that_no_answer_has_shown_yet_puts_no_follower_off(stage, leap):
+    """The payment is the first statement after it."""
+    scene = stage()
+    scene.go_on(1)
+    followed(scene, "one")
+    end(scene, "one", state=RunState.SUCCEEDED)
+    scene.leap = leap
+    scene.loop.followers.follow_up(scene.ledger)
+    scene.leap = 0.0
+    (run,) = scene.ledger.claim(ClaimRequest("me", "app", "another", 1, ("g",))).runs
+    assert run.name == "after one"
+
+
+@pytest.mark.parametrize("leap", [365 * 24 * HOUR, -HOUR])
+def test_a_leap_that_no_answer_has_shown_yet_puts_no_backfill_off(stage, leap):
+    scene = stage()
+    scene.go_on(1)
+    followed(scene, "one")
+    due = tuple(scene.now() - HOUR * n for n in (3, 2))
+    scene.ledger.create_backfill(NewBackfill("app", "one", due[0], due[-1] + 1, due, at_once=1))
+    (first,) = scene.ledger.claim(ClaimRequest("me", "app", "token", 9, ("f",))).runs
+    scene.ledger.finish([Ending(first.id, "token", RunState.SUCCEEDED)])
+    scene.leap = leap
+    scene.loop.backfills.hear()
+    scene.loop.backfills.advance(scene.ledger)
+    scene.leap = 0.0
+    (second,) = scene.ledger.claim(ClaimRequest("me", "app", "another", 9, ("f",))).runs
+    assert second.scheduled_for == due[1]
+
+
+def test_a_backfill_that_others_hold_up_is_tried_less_and_less_often(stage, monkeypatch):
+    scene = stage()
+    scene.loop.backfills.hear()
+    answers, tried = [Advanced(held=True)] * 12 + [Advanced(more=True)] * 2, []
+    monkeypatch.setattr(scene.ledger, "advance_backfills", lambda *_, **__: answers.pop(0))
+    while answers:
+        scene.steady = max(scene.steady, scene.loop.agenda.due(Step.BACKFILL))
+        tried.append(scene.steady)
+        scene.loop.backfills.advance(scene.ledger)
+    waits = [later - sooner for sooner, later in itertools.pairwise(tried)]
+    assert waits[:7] == pytest.approx([ADVANCE_AGAIN * 2**n for n in range(1, 7)] + [ADVANCE_EVERY])
+    assert waits[-2:] == pytest.approx([ADVANCE_EVERY, ADVANCE_AGAIN]), "something was done"

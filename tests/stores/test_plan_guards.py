@@ -394,3 +394,53 @@ def test_too_much_reading_is_noticed(grown, postgres):
     ask = "SELECT 1 FROM tenure.run r WHERE r.state > 'running' AND r.application = 1 AND r.label = 'x'"
     plans = grown.plans(lambda: postgres.execute(ask, dbname=grown.database))
     assert rows_read(plans) >= JOBS * RUNS_EACH / 10
+
+
+# Followers: many parents, each with a follower and one run that owes it, and many that owe nothing any more
+
+FOLLOWED = """
+INSERT INTO tenure.job (application, name, function, trigger, kwargs, rules, queue, overlap, max_running, on_time, on_lost, max_lost,
+                        in_code, release, tzdata, since, lane, after, after_on, followed)
+SELECT j.application, kind || n, j.function, CASE kind WHEN 'p' THEN j.trigger END, j.kwargs, j.rules, j.queue, j.overlap,
+       j.max_running, j.on_time, j.on_lost, j.max_lost, j.in_code, j.release, j.tzdata, j.since, j.lane,
+       CASE kind WHEN 'f' THEN 'p' || n END, 'success', kind = 'p'
+  FROM tenure.job j, unnest(ARRAY['p', 'f']) kind, generate_series(1, 2500) n WHERE j.name = 'job';
+INSERT INTO tenure.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state, attempt, started_at, finished_at)
+SELECT j.id, j.application, j.lane, 1, 'due', n::text, now() - n * interval '1 hour', now(), 'succeeded', 1, now(), now()
+  FROM tenure.job j, generate_series(1, 10) n WHERE j.name <> 'job';
+INSERT INTO tenure.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state, attempt, finished_at, owes)
+SELECT j.id, j.application, j.lane, 1, 'due', 'owing', now() - interval '1 minute', now(), 'succeeded', 1, now(), true
+  FROM tenure.job j WHERE j.name LIKE 'p%';
+"""
+
+
+@pytest.fixture(params=["planned while nothing owes", "never analysed", "analysed while nothing owes", "analysed"])
+def owing(request, postgres: Postgres) -> Iterator[Explained]:
+    url = postgres.create_database()
+    name = url.rsplit("/", 1)[1]
+    for setting, value in {**EXPLAIN, "auto_explain.log_analyze": "on", "auto_explain.log_timing": "off"}.items():
+        postgres.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'")
+    store_for(url).prepare()
+    for table in ("run", "job"):
+        postgres.execute(f"ALTER TABLE tenure.{table} SET (autovacuum_enabled = off)", dbname=name)
+    early = Explained(postgres, url)
+    early.ledger.change(JobChange("app", "job", Change.ADDED, SPEC, next_due=early.ledger.now()))
+    if request.param == "analysed while nothing owes":
+        postgres.execute("ANALYZE", dbname=name)
+    for _ in range(7):  # more often than a plan is made anew
+        early.ledger.follow_up("app", 100)
+    postgres.execute(FOLLOWED, dbname=name)
+    if request.param == "analysed":
+        postgres.execute("ANALYZE", dbname=name)
+    late = Explained(postgres, url)
+    yield early if "planned" in request.param else late
+    early.session.close()
+    late.session.close()
+    postgres.drop_database(url)
+
+
+def test_what_followers_are_owed_is_read_page_by_page(owing):
+    """100 of 2,500 parents: little more is read than these, their runs, and their followers."""
+    plans = owing.plans(lambda: owing.ledger.follow_up("app", 100))
+    assert "run_owed" in plans
+    assert rows_read(plans) <= 200, plans

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from stores.ledger.scene import Scene
-from tenure.core.messages import JobChange, Planned, RunQuery, RunRequest
+from tenure.core.messages import FollowedUp, JobChange, Planned, RunQuery, RunRequest
 from tenure.core.records import Change, RunState
 from tenure.errors import StoreUnavailable
 from tenure.stores import store_for
@@ -170,3 +170,24 @@ def test_a_row_that_reaches_into_a_span_is_listed_with_it(scene):
     assert ago(oldest_first=True) == [1000, 20, 10]
     assert ago(oldest_first=False) == [10, 20, 1000]
     assert ago(oldest_first=True, limit=1) == [1000]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("scheduled_for", "x"), ("scheduled_for", 1.5), ("until", "x"), ("finished_at", "x"), ("finished_at", 10**18)],
+)
+def test_a_run_that_cannot_be_read_holds_up_no_other_follower(scene, own, caplog, column, value):
+    worker = scene.worker()
+    for name in ("broken", "fine"):
+        scene.add(name)
+        scene.add(f"after {name}", trigger=None, function="g", after=name)
+        scene.plan(name, 60)
+        worker.finish(worker.claim(functions=("f",)).runs[0].id)
+    own.execute(f"UPDATE tenure_run SET {column} = ? WHERE job = ?", (value, scene.job("broken").id))
+    own.commit()
+    assert scene.ledger.follow_up(scene.application, 1) == FollowedUp(1, begins=True)
+    assert scene.told("after fine") == ["pending"]
+    assert scene.ledger.follow_up(scene.application, 1) == FollowedUp(0)
+    assert scene.ledger.owed(scene.application, 10) == []
+    (said,) = [record.getMessage() for record in caplog.records if "nothing follows run" in record.getMessage()]
+    assert repr(value) in said

@@ -166,4 +166,6 @@ class Advanced:
     begins: bool = False
     """A run can be claimed that could not before."""
     more: bool = False
-    """There is more to do soon: the limit was reached, or another transaction had locked something."""
+    """There is more to do soon: the limit was reached."""
+    held: bool = False
+    """Another transaction had locked something."""

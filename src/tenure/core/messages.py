@@ -478,7 +478,9 @@ class FollowedUp:
     begins: bool = False
     """A run can be claimed that could not before."""
     more: bool = False
-    """There is more to do at once."""
+    """There is more to do at once, from the first job on."""
+    up_to: JobId | None = None
+    """The last parent of this page; None if no one beyond it owes anything."""
 
 
 @dataclass(frozen=True, slots=True)

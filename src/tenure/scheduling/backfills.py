@@ -16,7 +16,8 @@ ADVANCE_EVERY = 5.0
 ADVANCE_BATCH = 200
 """How many due times of each backfill one step settles, and how many it requests."""
 ADVANCE_AGAIN = 0.05
-"""Seconds until the next step if this one could not do everything: claims have their turn, locks are released."""
+"""Seconds until the next step if this one could not do everything, doubled each time while others hold the locks, up to
+`ADVANCE_EVERY`: a user's transaction may stay open for long."""
 
 
 class BackfillStep:
@@ -26,6 +27,7 @@ class BackfillStep:
         self._context = context
         self._ended = False
         """A run has ended here that a backfill may have requested."""
+        self._in_vain = ADVANCE_AGAIN
 
     def hear(self) -> None:
         """Such a run has ended here."""
@@ -34,14 +36,16 @@ class BackfillStep:
 
     def advance(self, ledger: Ledger) -> None:
         """Settle what is over, and request the next runs."""
-        agenda, began_at = self._context.agenda, boottime()
+        agenda, clock, began_at = self._context.agenda, self._context.clock, boottime()
         agenda.at(Step.BACKFILL, began_at + ADVANCE_EVERY, wake=False)
         if not self._ended and not self._context.plans:
             return
         self._ended = False
-        done = ledger.advance_backfills(self._context.application, ADVANCE_BATCH)
-        if done.more:
+        as_of = clock.now(began_at) if clock.known else None  # always: the database's clock may have jumped just now
+        done = ledger.advance_backfills(self._context.application, ADVANCE_BATCH, as_of=as_of)
+        self._in_vain = min(self._in_vain * 2, ADVANCE_EVERY) if done.held and not done.more else ADVANCE_AGAIN
+        if done.more or done.held:
             self._ended = True
-            agenda.at(Step.BACKFILL, boottime() + ADVANCE_AGAIN)
+            agenda.at(Step.BACKFILL, boottime() + self._in_vain)
         if done.begins:
             agenda.soon(Step.CLAIM)

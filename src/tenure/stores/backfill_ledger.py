@@ -40,8 +40,9 @@ class BackfillLedger(ABC):
         """
 
     @abstractmethod
-    def advance_backfills(self, application: str, limit: int) -> Advanced:
-        """Settle due times whose runs are over, and request the next runs; at most `limit` of each backfill.
+    def advance_backfills(self, application: str, limit: int, *, as_of: Instant | None = None) -> Advanced:
+        """Settle due times whose runs are over, and request the next runs; at most `limit` of each backfill. No run is
+        due later than `as_of`, if that is given and its own due time is past by then.
 
         A backfill without unsettled due times is finished: DONE, unless it is CANCELLED. Waits for no lock: what
         another transaction has locked stays as it is. Where there is nothing to do, nothing is written.

@@ -424,14 +424,17 @@ class Ledger(AlertLedger, BackfillLedger):
         """
 
     @abstractmethod
-    def follow_up(self, application: str, limit: int) -> FollowedUp:
-        """Give followers the runs that final runs of their parents owe them; at most `limit` of each parent, the oldest
-        first.
+    def follow_up(
+        self, application: str, limit: int, *, beyond: JobId = FIRST, as_of: Instant | None = None
+    ) -> FollowedUp:
+        """Give followers the runs that final runs of their parents owe them: a page of at most `limit` runs, of parents
+        beyond this one, by id, the oldest of each first. `up_to` is where the next page begins.
 
         Each follower that is not REMOVED gets a run with the key, kind, due time and `by` of the parent's run:
 
           PENDING  if the run ended as `on` says: `success` SUCCEEDED; `failure` FAILED or LOST; `end` in any way after
                    an attempt of it began. It is due now, and of kind DUE expires after on-time.
+                   If `as_of` is given, it says when that is; but no run is due later than by the ledger's clock.
           SKIPPED  ('paused') if it did and is of kind DUE, but the follower is PAUSED.
           SKIPPED  otherwise; the reason names the parent and how its run ended. It stands for as many due times as
                    that.
@@ -439,11 +442,12 @@ class Ledger(AlertLedger, BackfillLedger):
         If the follower has a run of this key, that stays as it is. But one that is SKIPPED, never began, and was
         skipped because of the parent, or before the parent's run ended this time, is PENDING again (or has the new
         reason).
-        No run is inserted whose key may have been forgotten: a kept key, or a due time before `kept_since`.
+        No run is inserted whose key may have been forgotten: a kept key, or a due time before `kept_since` (unless a
+        caller chose the key).
 
-        Waits for no job: a follower that another transaction has locked stays owed, and the others get their runs. So
-        does a parent's run that another transaction has locked. What a run owes is never forgotten: retention leaves
-        the run, and a run that is reopened owes again.
+        Waits for nothing: a follower that another transaction has locked stays owed, and the others get their runs. So
+        does a parent's run that another transaction has locked, and one whose follower's run it has locked or is about
+        to write. What a run owes is never forgotten: retention leaves the run, and a run that is reopened owes again.
         """
 
     @abstractmethod

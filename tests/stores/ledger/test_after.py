@@ -4,8 +4,10 @@ not."""
 import pytest
 
 from stores.ledger.scene import DAILY
+from tenure.core.keys import generated_key
 from tenure.core.messages import FollowedRun, FollowedUp, JobChange
 from tenure.core.records import Change, JobState, RunKind, RunState
+from tenure.stores.ledger import FIRST
 
 NOTHING = FollowedUp(0)
 
@@ -504,3 +506,88 @@ def test_payment_goes_in_slices(pair, worker):
         FollowedUp(1),
     ]
     assert len(pair.told("report")) == 5
+
+
+def test_parents_are_paid_page_by_page(scene, worker):
+    """So the transaction stays short, however many jobs are followed."""
+    for name in "abcde":
+        scene.add(name)
+        scene.add(f"after {name}", trigger=None, function="g", after=name)
+        scene.plan(
+            name, *(scene.new(60 + n, state=RunState.SKIPPED, reason="missed") for n in range(1 + (name == "c")))
+        )
+    ids = {name: scene.job(name).id for name in "abcde"}
+    pages, beyond = [], FIRST
+    while True:
+        done = scene.ledger.follow_up(scene.application, 2, beyond=beyond)
+        pages.append(done)
+        if done.up_to is None:
+            break
+        beyond = done.up_to
+    assert pages == [FollowedUp(2, up_to=ids["b"]), FollowedUp(2, up_to=ids["c"]), FollowedUp(2)]
+    assert owed(scene) == []
+    assert [len(scene.runs(f"after {name}")) for name in "abcde"] == [1, 1, 2, 1, 1]
+
+
+def test_what_is_left_of_a_parent_waits_until_the_others_had_their_turn(scene):
+    for name in "ab":
+        scene.add(name)
+        scene.add(f"after {name}", trigger=None, function="g", after=name)
+    scene.plan("a", *(scene.new(60 + n, state=RunState.SKIPPED, reason="missed") for n in range(3)))
+    scene.plan("b", scene.new(60, state=RunState.SKIPPED, reason="missed"))
+    first = scene.ledger.follow_up(scene.application, 2)
+    assert first == FollowedUp(2, more=True, up_to=scene.job("a").id)
+    assert scene.ledger.follow_up(scene.application, 2, beyond=first.up_to) == FollowedUp(1)
+    assert follow(scene, limit=2) == FollowedUp(1)
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("hours", [1, 24 * 365])
+def test_a_follower_is_due_by_the_time_of_its_node_while_the_ledgers_clock_is_ahead(pair, worker, hours):
+    believed = pair.start - hours * 3600
+    pair.plan("load", pair.new(hours * 3600 + 60), pair.new(hours * 3600 + 30))
+    worker.finish(worker.take().id)
+    pair.ledger.follow_up(pair.application, 100, as_of=believed)
+    (run, skipped) = pair.runs("report")
+    assert (run.state, run.due_at) == (RunState.PENDING, believed)
+    assert (skipped.state, skipped.finished_at) == (RunState.SKIPPED, believed)
+    assert [run.name for run in worker.claim(as_of=believed + 1).runs] == ["report"]
+
+
+def test_a_follower_has_not_expired_when_the_ledgers_clock_is_right_again(pair, worker, about_now):
+    """It is behind for a moment. What follows is due at once, and its grace counts from the time of the node."""
+    pair.plan("load", 60)
+    worker.finish(worker.take().id)
+    believed = pair.start + 7200
+    pair.ledger.follow_up(pair.application, 100, as_of=believed)
+    (run,) = pair.runs("report")
+    assert about_now(run.due_at)
+    claimed = worker.claim(as_of=believed + 1)
+    assert ([run.name for run in claimed.runs], claimed.missed) == (["report"], False)
+
+
+# Keys
+
+
+def test_a_generated_key_makes_no_second_run_after_the_first_was_removed(scene, worker):
+    scene.add("load")
+    scene.add("alarm", trigger=None, function="g", after="load", on="failure")
+    asked = scene.ask("load", generated_key("0123456789abcdef"))
+    worker.finish(worker.take().id, RunState.FAILED, error="boom")
+    follow(scene)
+    worker.finish(worker.take().id)
+    before = scene.ledger.now() + 60
+    only_alarm = scene.job("load").id
+    assert scene.ledger.prune(scene.application, before=before, keep=0, limit=9, beyond=only_alarm).removed == 1
+    scene.ledger.retry([asked.id], "ops")
+    worker.finish(worker.take().id, RunState.FAILED, error="boom")
+    assert follow(scene) == FollowedUp(1)
+    assert scene.runs("alarm") == []
+
+
+def test_jobs_that_follow_others_have_arguments_as_others_do(pair):
+    pair.add("by hand", trigger=None)
+    found = [one.name for one in pair.ledger.stored_arguments(pair.application, "", 10)]
+    assert found == ["load", "report"]

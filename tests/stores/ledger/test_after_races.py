@@ -10,7 +10,7 @@ from stores.ledger.scene import Scene
 from tenure.core.messages import FollowedUp, JobChange, NewRun, Planned
 from tenure.core.records import Change, RunState
 from tenure.stores import store_for
-from tenure.stores.postgres.rows import written_change
+from tenure.stores.postgres.rows import written_change, written_request
 from tenure.transactions import effects
 from tenure.util.clock import boottime
 
@@ -100,6 +100,114 @@ def test_a_run_of_the_parent_that_another_transaction_has_locked_stays_owed(serv
         assert _follow(scene) == FollowedUp(1, begins=True)
         assert [run.key for run in scene.runs("report")] == [second.key]
     assert _follow(scene) == FollowedUp(1, begins=True)
+
+
+@pytest.fixture
+def two_parents(server_scene):
+    """Runs of `load` and `other` are over, and owe `report` and `mail`."""
+    scene = server_scene
+    worker = scene.worker()
+    for parent, follower in (("load", "report"), ("other", "mail")):
+        scene.add(parent, function=parent, overlap="allow", max_running=None)
+        scene.add(follower, trigger=None, function=follower, after=parent, overlap="allow", max_running=None)
+    return scene, worker
+
+
+def _end(scene, worker, *functions, state=RunState.SUCCEEDED):
+    for run in worker.claim(limit=100, functions=functions).runs:
+        worker.finish(run.id, state)
+
+
+def test_an_open_request_of_the_same_key_delays_nothing_but_its_own_run(two_parents, ledger_database):
+    """A user's own transaction has requested a run of the follower, and stays open."""
+    scene, worker = two_parents
+    for key in ("a", "b", "c", "d", "e"):
+        scene.ask("load", key)
+    scene.plan("other", 60)
+    _end(scene, worker, "load", "other")
+    with psycopg.connect(ledger_database) as users:
+        asked = [written_request(scene.request("report", "c"))]
+        users.execute("SELECT * FROM tenure.request_runs(%s)", [json.dumps(asked)])
+        began = boottime()
+        assert _follow(scene) == FollowedUp(5, begins=True)
+        assert boottime() - began < PATIENCE
+        assert sorted(run.key for run in scene.runs("report")) == ["a", "b", "d", "e"]
+        assert scene.told("mail") == ["pending"]
+        assert _follow(scene) == FollowedUp(0)
+        users.rollback()
+    assert _follow(scene) == FollowedUp(1, begins=True)
+    assert sorted(run.key for run in scene.runs("report")) == ["a", "b", "c", "d", "e"]
+
+
+def test_an_open_retry_of_the_followers_run_delays_nothing_but_its_own(two_parents, ledger_database):
+    scene, worker = two_parents
+    scene.plan("load", 60, 50)
+    _end(scene, worker, "load", state=RunState.FAILED)
+    _follow(scene)
+    scene.ledger.retry([run.id for run in scene.runs("load")], "ops")
+    scene.plan("other", 60)
+    _end(scene, worker, "load", "other")
+    retried, skipped = scene.runs("report")
+    with psycopg.connect(ledger_database) as users:
+        users.execute("SELECT * FROM tenure.retry_runs(%s, 'me', NULL, NULL)", [[retried.id]])
+        began = boottime()
+        assert _follow(scene) == FollowedUp(2, begins=True)
+        assert boottime() - began < PATIENCE
+        assert [run.id for run in scene.runs("report", [RunState.PENDING])] == [skipped.id]
+        assert scene.told("mail") == ["pending"]
+        users.commit()
+    assert _follow(scene) == FollowedUp(1)
+    assert {run.by for run in scene.runs("report", [RunState.PENDING])} == {"me", "ops"}
+
+
+def test_runs_that_stay_owed_hold_up_no_other_parent(two_parents, ledger_database):
+    scene, worker = two_parents
+    scene.plan("load", *range(60, 64))
+    scene.plan("other", 60)
+    _end(scene, worker, "load", "other")
+    with psycopg.connect(ledger_database) as users:
+        paused = JobChange(scene.application, "report", Change.PAUSED)
+        users.execute("SELECT tenure.change_job(%s)", [json.dumps(written_change(paused))])
+        first = scene.ledger.follow_up(scene.application, 2)
+        assert first == FollowedUp(0, up_to=scene.job("load").id)
+        assert scene.ledger.follow_up(scene.application, 2, beyond=first.up_to) == FollowedUp(1, begins=True)
+
+
+def test_a_change_that_begins_to_follow_and_a_bulk_pause_do_not_deadlock(server_scene, ledger_database, run_together):
+    """The follower has the lower id, and a pause of both locks it first."""
+    scene = server_scene
+    scene.add("f", trigger=None, function="g")
+    changes = [written_change(JobChange(scene.application, name, Change.PAUSED)) for name in ("f", "p")]
+    spec = scene.spec("f", trigger=None, function="g", after="p")
+    one = written_change(JobChange(scene.application, "f", Change.UPDATED, spec=spec))
+    scene.add("p")
+    half_way, failed = threading.Event(), []
+
+    def work(which):
+        try:
+            with psycopg.connect(ledger_database) as users:
+                if which == 0:  # what `change_jobs` does, held up in the middle
+                    users.execute("SELECT tenure.change_job(%s)", [json.dumps(changes[0])])
+                    half_way.set()
+                    _wait_until_blocked(ledger_database)
+                    users.execute("SELECT tenure.change_job(%s)", [json.dumps(changes[1])])
+                else:
+                    half_way.wait(PATIENCE)
+                    users.execute("SELECT (tenure.change_job(%s)).id /* begins to follow */", [json.dumps(one)])
+        except psycopg.Error as error:
+            failed.append(error)
+
+    run_together(2, work)
+    assert failed == []
+    assert scene.job("f").spec.rules.after == "p"
+
+
+def _wait_until_blocked(url):
+    """Until the other session waits for a lock."""
+    asks = "SELECT FROM pg_stat_activity WHERE query LIKE '%/* begins to follow */' AND wait_event_type = 'Lock'"
+    with psycopg.connect(url, autocommit=True) as watch:
+        while watch.execute(asks).rowcount == 0:
+            """It is about to."""
 
 
 def test_many_nodes_pay_at_once_and_each_follower_has_one_run(real_scene, run_together):

@@ -206,7 +206,7 @@ def test_a_step_waits_for_no_lock(server_scene, ledger_database):
         with psycopg.connect(ledger_database) as users:
             users.execute(statement, values)
             answer = advance(scene)
-            assert answer == Advanced(begins=bool(open_), more=True), statement
+            assert answer == Advanced(begins=bool(open_), held=True), statement
             users.rollback()
     assert counts(scene, number) == {"succeeded": 1, "pending": 1, "left": 1}
     assert worker.take().key == due_key(scene.at(7000)), "the locked one was passed by"

@@ -478,3 +478,31 @@ def test_what_people_do_to_a_backfill_is_recorded(scene, worker):
         ("resume-backfill", "bob", "job", None, f"backfill {number}"),
         ("cancel-backfill", "bob", "job", None, f"backfill {number}"),
     ]
+
+
+def test_what_takes_long_holds_up_no_younger_run(scene, worker):
+    """As many runs as a step settles are open and take their time; the others are over."""
+    scene.add("job", overlap="allow", max_running=None)
+    number, _ = create(scene, *range(7000, 7020), at_once=5)
+    runs = worker.claim(limit=5).runs
+    for run in runs[2:]:
+        worker.finish(run.id)
+    assert advance(scene, limit=2).begins
+    assert advance(scene, limit=2).begins
+    assert counts(scene, number) == {"running": 2, "succeeded": 3, "pending": 3, "left": 12}
+    assert not advance(scene, limit=2).begins
+
+
+@pytest.mark.parametrize("hours", [1, 24 * 365])
+def test_a_run_is_due_by_the_time_of_the_node_while_the_ledgers_clock_is_ahead(scene, worker, hours):
+    scene.add("job", overlap="allow", max_running=None)
+    past = [hours * 3600 + seconds for seconds in (90, 80, 70)]
+    for ago in past[1:]:
+        scene.plan("job", scene.new(ago, state=RunState.SKIPPED, reason="missed"))
+    create(scene, *past, include=("missing",), at_once=1)
+    believed = scene.start - hours * 3600
+    for _ in past[1:]:
+        worker.finish(worker.take().id)
+        assert scene.ledger.advance_backfills(scene.application, 100, as_of=believed).begins
+        (run,) = scene.runs(states=[RunState.PENDING])
+        assert run.due_at < believed + 60

@@ -37,7 +37,7 @@ class MemoryBackfills(BackfillLedger):
     _tables: Tables
 
     @abstractmethod
-    def _reopen(self, row: JobRow, run: MemoryRun, by: str, traceparent: str) -> RunRow: ...
+    def _reopen(self, row: JobRow, run: MemoryRun, by: str, traceparent: str, now: Instant) -> RunRow: ...
     @abstractmethod
     def _wake(self, application: str) -> None: ...
 
@@ -70,7 +70,7 @@ class MemoryBackfills(BackfillLedger):
             self._tables.note_action(
                 wanted.application, wanted.name, numbered(wanted.action, new.row.number), self._world.now()
             )
-            runs = self._request(row, new, len(due))
+            runs = self._request(row, new, len(due), self._world.now())
             self._wake(wanted.application)
             return new.row.number, runs
 
@@ -80,15 +80,17 @@ class MemoryBackfills(BackfillLedger):
             return takes(wanted.include, None, remembered=wanted.even_forgotten or at >= row.kept_since)
         return takes(wanted.include, run.state, run.count)
 
-    def advance_backfills(self, application: str, limit: int) -> Advanced:
+    def advance_backfills(self, application: str, limit: int, *, as_of: Instant | None = None) -> Advanced:
         with self._world.mutex:
+            now = self._world.now()
+            now = now if as_of is None else min(now, as_of)
             requested, more = 0, False
             for backfill in self._of(application):
                 if backfill.row.finished_at is not None:
                     continue
                 settled = self._settle(backfill, limit)
                 job = self._tables.jobs.get(backfill.row.job)
-                runs = [] if job is None else self._request(job, backfill, limit)
+                runs = [] if job is None else self._request(job, backfill, limit, now)
                 requested += len(runs)
                 more |= max(settled, len(runs)) >= limit
                 self._close_if_over(backfill)
@@ -99,15 +101,17 @@ class MemoryBackfills(BackfillLedger):
     def _settle(self, backfill: MemoryBackfill, limit: int) -> int:
         """Note how runs ended. Returns how many."""
         settled = 0
-        for time in [time for time in backfill.due.values() if time.open][:limit]:
+        for time in (time for time in backfill.due.values() if time.open):
+            if settled >= limit:
+                break
             run = self._tables.runs.get(RunId(time.run or 0))
             if run is None or run.state.final:
                 time.outcome = OVERTAKEN if run is None else run.state.value
                 settled += 1
         return settled
 
-    def _request(self, job: JobRow, backfill: MemoryBackfill, limit: int) -> list[RunRow]:
-        """Request the next runs, as many as may be open at once."""
+    def _request(self, job: JobRow, backfill: MemoryBackfill, limit: int, now: Instant) -> list[RunRow]:
+        """Request the next runs, as many as may be open at once, to begin now."""
         row, requested = backfill.row, list[RunRow]()
         if row.state is not BackfillState.RUNNING:
             return []
@@ -119,7 +123,7 @@ class MemoryBackfills(BackfillLedger):
                 break
             if not time.left:
                 continue
-            run = self._requested(job, row, at)
+            run = self._requested(job, row, at, now)
             if run is None:
                 time.outcome = OVERTAKEN
             else:
@@ -127,13 +131,13 @@ class MemoryBackfills(BackfillLedger):
                 requested.append(run)
         return requested
 
-    def _requested(self, job: JobRow, backfill: BackfillRow, at: Instant) -> RunRow | None:
+    def _requested(self, job: JobRow, backfill: BackfillRow, at: Instant, now: Instant) -> RunRow | None:
         """The run of a due time whose turn has come; None if it was taken by other means."""
         run = self._tables.keys[job.id].get(due_key(at))
         if run is not None:
             if not takes(backfill.include, run.state, run.count):
                 return None
-            return self._reopen(job, run, backfill.requester, backfill.traceparent)
+            return self._reopen(job, run, backfill.requester, backfill.traceparent, now)
         if not takes(backfill.include, None, remembered=backfill.even_forgotten or at >= job.kept_since):
             return None
         new = MemoryRun(
@@ -144,7 +148,7 @@ class MemoryBackfills(BackfillLedger):
             state=RunState.PENDING,
             generation=job.generation,
             scheduled_for=at,
-            due_at=max(self._world.now(), at),
+            due_at=max(now, at),
             expires_at=None,
             by=backfill.requester,
             traceparent=backfill.traceparent,
@@ -173,7 +177,7 @@ class MemoryBackfills(BackfillLedger):
                 case Steer.RESUME, BackfillState.PAUSED:
                     self._move(backfill, BackfillState.RUNNING, by, why)
                     if job is not None:
-                        self._request(job, backfill, len(backfill.due))
+                        self._request(job, backfill, len(backfill.due), self._world.now())
                 case Steer.CANCEL, BackfillState.RUNNING | BackfillState.PAUSED:
                     self._cancel_backfill(backfill, by, why)
                 case _:

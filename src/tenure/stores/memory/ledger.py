@@ -188,7 +188,7 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
                 for row in self._tables.of(application)
                 if row.state is not JobState.REMOVED
                 and row.spec.name > after
-                and (row.spec.trigger is not None or row.spec.kwargs != "{}")
+                and (row.spec.trigger is not None or row.spec.rules.after is not None or row.spec.kwargs != "{}")
             )
             return list(islice(found, limit))
 
@@ -750,29 +750,31 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
             run.id, row.spec.name, run.key, run.scheduled_for, run.attempt, node, run.state, run.reason, run.label
         )
 
-    def follow_up(self, application: str, limit: int) -> FollowedUp:
+    def follow_up(
+        self, application: str, limit: int, *, beyond: JobId = FIRST, as_of: Instant | None = None
+    ) -> FollowedUp:
         with self._world.mutex:
-            taken: Counter[JobId] = Counter()
-            paid, begins, more = 0, False, False
-            for run in self._tables.owed(application):
-                taken[run.job] += 1
-                if taken[run.job] > limit:
-                    more = True
-                    continue
+            owed = [run for run in self._tables.owed(application) if run.job > beyond]
+            page, left = owed[:limit], owed[limit:]
+            now = self.now()
+            begins = more = False
+            for run in page:
                 parent = self._tables.jobs[run.job]
                 for row in self._tables.followers(application, parent.spec.name):
-                    follower = self._follow(row, parent.spec.name, run)
+                    follower = self._follow(row, parent.spec.name, run, now, now if as_of is None else as_of)
                     begins |= follower is not None and follower.state is RunState.PENDING
                     more |= follower is not None and follower.owes and follower.state.final
                 run.owes = False
-                paid += 1
             if begins:
                 self._wake(application)
-            return FollowedUp(paid, begins, more)
+            more |= any(run.job == page[-1].job for run in left)
+            up_to = page[-1].job if left and left[-1].job != page[-1].job else None
+            return FollowedUp(len(page), begins, more, up_to)
 
-    def _follow(self, row: JobRow, parent: str, run: MemoryRun) -> MemoryRun | None:
-        """Give a follower the run that this run of its parent owes. None if it has nothing new."""
-        now, rules = self.now(), row.spec.rules
+    def _follow(self, row: JobRow, parent: str, run: MemoryRun, now: Instant, when: Instant) -> MemoryRun | None:
+        """Give a follower the run that this run of its parent owes. None if it has nothing new. `when` is the time that
+        the caller goes by."""
+        rules = row.spec.rules
         state, reason = RunState.PENDING, ""
         if not run_rules.followed(rules.on, run.state, run.attempt):
             state, reason = RunState.SKIPPED, run_rules.not_followed(parent, run.state, run.reason)
@@ -787,13 +789,13 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
             state=state,
             generation=row.generation,
             scheduled_for=run.scheduled_for,
-            due_at=now,
-            expires_at=round(now + rules.on_time, 6) if due and state is RunState.PENDING else None,
+            due_at=min(now, when),
+            expires_at=round(when + rules.on_time, 6) if due and state is RunState.PENDING else None,
             reason=reason,
             count=run.count,
             until=run.until,
             by=run.by,
-            finished_at=now if state is RunState.SKIPPED else None,
+            finished_at=when if state is RunState.SKIPPED else None,
             owes=row.id in self._tables.followed,
         )
         known = self._tables.keys[row.id].get(run.key)
@@ -802,10 +804,10 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
                 return None
             del self._tables.runs[known.id]
             new.id = known.id
-        elif (row.id, run.key) in self._tables.kept_keys or (
-            run.kind is not RunKind.MANUAL and run.last < row.kept_since
-        ):
+        elif (row.id, run.key) in self._tables.kept_keys:
             return None
+        elif run.last < row.kept_since and (run.kind is not RunKind.MANUAL or is_generated(run.key)):
+            return None  # it may have run; keys that callers chose are kept
         return self._tables.add(new)
 
     def owed(self, application: str, limit: int) -> list[OwedRun]:
@@ -875,7 +877,7 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
                 return None
             run.kwargs = run.kwargs if request.kwargs is None else request.kwargs
             self._note(request, noted, None)
-            return self._reopen(row, run, request.by, request.traceparent)
+            return self._reopen(row, run, request.by, request.traceparent, self.now())
         if _forgotten(row, request):
             return None
         now = self.now()
@@ -917,11 +919,11 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
         open_runs = self._tables.open[row.id].values()
         return next((run for run in open_runs if run.has_slot and run.slot == slot), None)
 
-    def _reopen(self, row: JobRow, run: MemoryRun, by: str, traceparent: str) -> RunRow:
+    def _reopen(self, row: JobRow, run: MemoryRun, by: str, traceparent: str, now: Instant) -> RunRow:
         run.kind = RunKind.MANUAL if run.kind is RunKind.MANUAL else RunKind.BACKFILL
         run.outcome = (run.outcome or attempt_outcome(run.state.value)) if run.attempt else None
         run.state, run.generation, run.expires_at = RunState.PENDING, row.generation, None
-        run.due_at = max(self.now(), run.scheduled_for)
+        run.due_at = max(now, run.scheduled_for)
         run.failures = run.losses = run.interruptions = run.looks = run.last_look = 0
         run.looking_since, run.pool = None, ""
         run.reopened, run.stopping = run.attempt, False
@@ -947,7 +949,7 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
                 if run is None or row is None or not run_rules.retries(run.state, run.count) or _removed(row):
                     answers.append(None)
                     continue
-                answers.append(self._reopen(row, run, by, traceparent))
+                answers.append(self._reopen(row, run, by, traceparent, self.now()))
                 reopened.setdefault(row.id, []).append(run.id)
             for job, ids in reopened.items():
                 spec = self._tables.jobs[job].spec

@@ -356,9 +356,9 @@ class Tables:
         return found
 
     def owed(self, application: str) -> list[MemoryRun]:
-        """The runs that are over and owe their followers, oldest first."""
+        """The runs that are over and owe their followers, by job, the oldest of each first."""
         found = (run for row in self.of(application) for run in self.keys[row.id].values())
-        return sorted((run for run in found if run.owes and run.state.final), key=lambda run: run.id)
+        return sorted((run for run in found if run.owes and run.state.final), key=lambda run: (run.job, run.id))
 
     def forget(self, row: JobRow) -> None:
         """Delete a job and everything that belongs to it."""

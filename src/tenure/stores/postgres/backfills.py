@@ -27,8 +27,8 @@ class PostgresBackfills(BackfillLedger):
         runs = [run_row(row[1:]) for row in rows if row[1] is not None]
         return (rows[0][0] if rows else None), runs
 
-    def advance_backfills(self, application: str, limit: int) -> Advanced:
-        return Advanced(*self._run("advance_backfills", application=application, limit=limit)[0])
+    def advance_backfills(self, application: str, limit: int, *, as_of: Instant | None = None) -> Advanced:
+        return Advanced(*self._run("advance_backfills", application=application, limit=limit, as_of=as_of)[0])
 
     def steer_backfill(
         self, application: str, number: int, steer: Steer, *, by: str, why: str, action: Action | None = None

@@ -574,8 +574,11 @@ class PostgresLedger(PostgresAlerts, PostgresBackfills, Ledger):
         held = tuple(map(Held, ids or (), tokens or (), asked or (), must_answer or ()))
         return Reconciled(held, self._lost(lost) if lost else (), now, owed)
 
-    def follow_up(self, application: str, limit: int) -> FollowedUp:
-        return FollowedUp(*self._run("follow_up", application=application, limit=limit)[0])
+    def follow_up(
+        self, application: str, limit: int, *, beyond: JobId = FIRST, as_of: Instant | None = None
+    ) -> FollowedUp:
+        values: dict[str, object] = {"application": application, "limit": limit, "beyond": beyond, "as_of": as_of}
+        return FollowedUp(*self._run("follow_up", **values)[0])
 
     def owed(self, application: str, limit: int) -> list[OwedRun]:
         return [

@@ -65,13 +65,13 @@ class SqliteBackfills(SqlitePart, BackfillLedger):
             self._wake(wanted.application)
         return number, runs
 
-    def advance_backfills(self, application: str, limit: int) -> Advanced:
+    def advance_backfills(self, application: str, limit: int, *, as_of: Instant | None = None) -> Advanced:
         with self._read():
             if not any(step.settled or step.left for step in _steps(self._connection, application, limit)):
                 return Advanced()
         begins = more = False
         with self._write():
-            now = self._now()
+            now = self._now() if as_of is None else min(self._now(), micros(as_of))
             for step in _steps(self._connection, application, limit):
                 runs = _take(self._connection, step, now)
                 begins |= bool(runs)
@@ -166,8 +166,9 @@ def _steps(connection: sqlite3.Connection, application: str, limit: int) -> list
 
 
 def _step(connection: sqlite3.Connection, row: BackfillRow, limit: int) -> _Step:
-    ended = execute(connection, "backfill_ended", number=row.number, limit=limit).fetchall()
-    settled = [(str(how), row.number, at) for at, how in ended if how is not None]
+    looks = max(limit, row.at_once or 0)  # all that may be open, lest those that take long hold up the others
+    ended = execute(connection, "backfill_ended", number=row.number, limit=limit, looks=looks).fetchall()
+    settled = [(str(how), row.number, at) for at, how in ended]
     room = _room(connection, row, limit, len(settled))
     left = _left(connection, row, limit) if room > 0 else []
     return _Step(row, settled, left, more=max(len(settled), min(room, len(left))) >= limit)

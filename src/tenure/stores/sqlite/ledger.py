@@ -475,12 +475,18 @@ class SqliteLedger(SqliteAlerts, SqliteBackfills, Ledger):
             self._wake(application)
         return called
 
-    def follow_up(self, application: str, limit: int) -> FollowedUp:
+    def follow_up(
+        self, application: str, limit: int, *, beyond: JobId = FIRST, as_of: Instant | None = None
+    ) -> FollowedUp:
         with self._read():
-            if not execute(self._connection, "is_owed", application=application).fetchone()[0]:
+            if not followers.page(self._connection, application, 1, beyond, self._complaints):
                 return FollowedUp(0)
         with self._write():
-            done = followers.follow_up(self._connection, application, limit, self._now())
+            now = self._now()
+            moment = followers.Moment(now, now if as_of is None else micros(as_of))
+            owing = followers.page(self._connection, application, limit, beyond, self._complaints)
+            full = len(owing) == limit
+            done = followers.follow_up(self._connection, application, owing, moment, full=full)
         if done.begins:
             self._wake(application)
         return done

@@ -9,7 +9,7 @@ SELECT c.number, {run}
 
 -- name: advance_backfills
 -- Settle what is over, and request the next runs.
-SELECT a.begins, a.more FROM {schema}.advance_backfills(%(application)s, %(limit)s::int) a
+SELECT a.begins, a.more, a.held FROM {schema}.advance_backfills(%(application)s, %(limit)s::int, %(as_of)s) a
 
 -- name: steer_backfill
 -- Pause, resume or cancel a backfill.

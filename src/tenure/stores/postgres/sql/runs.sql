@@ -32,7 +32,8 @@ SELECT r.id, j.name, r.key, date_part('epoch', r.scheduled_for), r.attempt, r.no
 
 -- name: follow_up
 -- Give followers the runs that they are owed.
-SELECT paid, begins, more FROM {schema}.follow_up(%(application)s, %(limit)s::int)
+SELECT paid, begins, more, up_to
+  FROM {schema}.follow_up(%(application)s, %(limit)s::int, %(beyond)s::bigint, %(as_of)s)
 
 -- name: owed
 -- Final runs whose followers are owed runs.

@@ -42,13 +42,14 @@ SELECT d.scheduled_for FROM tenure_backfill_due d INDEXED BY tenure_backfill_due
  WHERE d.backfill = :number AND d.outcome IS NULL AND d.run IS NULL ORDER BY d.scheduled_for LIMIT :limit
 
 -- name: backfill_ended
--- The oldest due times whose runs were requested: how those ended; NULL: they have not.
-SELECT d.scheduled_for,
-       (SELECT CASE WHEN r.state IN ('pending', 'waiting', 'running') THEN NULL ELSE r.state END
-          FROM tenure_run r WHERE r.id = d.run
-         UNION ALL SELECT 'overtaken' LIMIT 1)
-  FROM tenure_backfill_due d INDEXED BY tenure_backfill_due_open
- WHERE d.backfill = :number AND d.outcome IS NULL AND d.run IS NOT NULL ORDER BY d.scheduled_for LIMIT :limit
+-- The oldest due times whose runs are over, and how those ended, among the oldest of those that were requested.
+SELECT o.scheduled_for, coalesce(r.state, 'overtaken')
+  FROM (SELECT d.scheduled_for, d.run FROM tenure_backfill_due d INDEXED BY tenure_backfill_due_open
+         WHERE d.backfill = :number AND d.outcome IS NULL AND d.run IS NOT NULL
+         ORDER BY d.scheduled_for LIMIT :looks) o
+  LEFT JOIN tenure_run r ON r.id = o.run
+ WHERE coalesce(r.state, 'overtaken') NOT IN ('pending', 'waiting', 'running')
+ ORDER BY o.scheduled_for LIMIT :limit
 
 -- name: backfill_open
 -- How many due times have runs that are not known to be over.

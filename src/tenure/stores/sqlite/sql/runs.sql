@@ -343,27 +343,37 @@ SELECT r.job, j.name, r.id, r.key, r.kind, r.state, r.scheduled_for, r.finished_
        r.until, r.by
   FROM tenure_run r INDEXED BY tenure_run_owed CROSS JOIN tenure_job j ON j.id = r.job
  WHERE r.application = :application AND r.owes AND r.state <> 'pending' AND r.state <> 'waiting'
-   AND r.state <> 'running'
+   AND r.state <> 'running' AND r.job > :beyond
  ORDER BY r.job, r.id
+
+-- name: owed_after
+-- Whether this run's job owes for later runs, and whether jobs beyond it owe something.
+SELECT EXISTS (SELECT 1 FROM tenure_run INDEXED BY tenure_run_owed
+                WHERE application = :application AND owes AND state <> 'pending' AND state <> 'waiting'
+                  AND state <> 'running' AND job = :job AND id > :id),
+       EXISTS (SELECT 1 FROM tenure_run INDEXED BY tenure_run_owed
+                WHERE application = :application AND owes AND state <> 'pending' AND state <> 'waiting'
+                  AND state <> 'running' AND job > :job)
 
 -- name: paid
 -- A run owes nothing any more.
 UPDATE tenure_run SET owes = 0 WHERE id = ?
 
 -- name: follow
--- Give a follower a run. Neither of a kept key nor of a due time that retention has removed: these may have run.
+-- Give a follower a run. Neither of a kept key nor of a due time that retention has removed: these may have run. Keys
+-- that callers chose are kept, whatever their due time.
 INSERT INTO tenure_run (job, application, lane, key, kind, state, generation, scheduled_for, due_at, expires_at,
                         finished_at, reason, count, until, by, owes)
-SELECT id, application, lane, :key, :kind, :state, generation, :scheduled_for, :now, :expires_at, :finished_at, :reason,
-       :count, :until, :by, followed
-  FROM tenure_job WHERE id = :job AND (:kind = 'manual' OR kept_since <= coalesce(:until, :scheduled_for))
+SELECT id, application, lane, :key, :kind, :state, generation, :scheduled_for, :due_at, :expires_at, :finished_at,
+       :reason, :count, :until, :by, followed
+  FROM tenure_job WHERE id = :job AND (:chosen OR kept_since <= coalesce(:until, :scheduled_for))
    AND NOT EXISTS (SELECT 1 FROM tenure_kept_key k WHERE k.job = tenure_job.id AND k.key = :key)
 ON CONFLICT DO NOTHING
 
 -- name: follow_again
 -- Give a follower another chance at a run that was skipped.
 UPDATE tenure_run
-   SET kind = :kind, state = :state, due_at = :now, expires_at = :expires_at, finished_at = :finished_at,
+   SET kind = :kind, state = :state, due_at = :due_at, expires_at = :expires_at, finished_at = :finished_at,
        reason = :reason, by = :by,
        (lane, generation, owes) = (SELECT j.lane, j.generation, j.followed FROM tenure_job j WHERE j.id = :job)
  WHERE id = :id

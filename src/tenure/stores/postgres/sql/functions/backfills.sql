@@ -4,9 +4,10 @@
 -- for the job and then for the backfill.
 
 -- Requests the next runs of a backfill, at most `room`; and returns them. The caller has locked the job KEY SHARE, like
--- that of any requested run, and the backfill. `held`: a run that another transaction has locked was passed by.
+-- that of any requested run, and the backfill. `ahead`: the clock is this much ahead of the time that the caller goes
+-- by. `held`: a run that another transaction has locked was passed by.
 CREATE OR REPLACE FUNCTION {schema}.request_backfilled(
-    of_backfill bigint, room bigint, OUT opened bigint[], OUT held boolean
+    of_backfill bigint, room bigint, ahead interval, OUT opened bigint[], OUT held boolean
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
@@ -30,8 +31,8 @@ BEGIN
         INSERT INTO {schema}.run (job, application, lane, generation, kind, key, scheduled_for, due_at, state, by,
                                   traceparent, owes)
         SELECT j.id, j.application, j.lane, j.generation, 'backfill', d.key, d.scheduled_for,
-               greatest(clock_timestamp(), d.scheduled_for), 'pending', by_,   -- in the order of their turns
-               b.traceparent, j.followed
+               greatest(clock_timestamp() - ahead, d.scheduled_for),   -- in the order of their turns
+               'pending', by_, b.traceparent, j.followed
          WHERE j.state <> 'removed' AND 'missing' = ANY (b.include)
            AND (b.even_forgotten OR d.scheduled_for >= j.kept_since)
            AND NOT EXISTS (SELECT FROM {schema}.run x WHERE x.job = j.id AND x.key = d.key)
@@ -49,7 +50,8 @@ BEGIN
                     held := true;
                     CONTINUE;
                 END IF;
-                SELECT x.id INTO made FROM {schema}.reopen_run(known, b.reopens::text[], by_, NULL, b.traceparent) x;
+                SELECT x.id INTO made
+                  FROM {schema}.reopen_run(known, b.reopens::text[], by_, NULL, b.traceparent, ahead) x;
             END IF;
         END IF;
         UPDATE {schema}.backfill_due x
@@ -78,14 +80,19 @@ CREATE OR REPLACE FUNCTION {schema}.settle_backfilled(of_backfill bigint, at_mos
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
     settled bigint;
+    looks   bigint := at_most;
 BEGIN
+    IF at_most IS NOT NULL THEN   -- all that may be open, lest those that take long hold up the others
+        SELECT greatest(at_most, b.at_once) INTO looks FROM {schema}.backfill b WHERE b.number = of_backfill;
+    END IF;
     UPDATE {schema}.backfill_due d SET outcome = e.outcome
       FROM (SELECT o.scheduled_for, CASE WHEN r.id IS NULL THEN 'overtaken' ELSE r.state::text END AS outcome
               FROM (SELECT x.scheduled_for, x.run FROM {schema}.backfill_due x
                      WHERE x.backfill = of_backfill AND x.outcome IS NULL AND x.run IS NOT NULL
-                     ORDER BY x.scheduled_for LIMIT at_most) o
+                     ORDER BY x.scheduled_for LIMIT looks) o
               LEFT JOIN {schema}.run r ON r.id = o.run
-             WHERE r.id IS NULL OR r.state > 'running') e
+             WHERE r.id IS NULL OR r.state > 'running'
+             ORDER BY o.scheduled_for LIMIT at_most) e
      WHERE d.backfill = of_backfill AND d.scheduled_for = e.scheduled_for;
     GET DIAGNOSTICS settled = ROW_COUNT;
     RETURN settled;
@@ -142,7 +149,7 @@ BEGIN
                                  || jsonb_build_object('detail', 'backfill ' || b.number || ': '
                                                                  || (wanted #>> '{action,detail}')))
       WHERE jsonb_typeof(wanted -> 'action') = 'object';
-    SELECT q.opened INTO made FROM {schema}.request_backfilled(b.number, {schema}.room_of_backfill(b, many)) q;
+    SELECT q.opened INTO made FROM {schema}.request_backfilled(b.number, {schema}.room_of_backfill(b, many), '0') q;
     PERFORM {schema}.finish_backfill(b.number);
     -- One row without a run if another transaction has locked all that may begin.
     RETURN QUERY SELECT b.number, r FROM (SELECT 1) o LEFT JOIN {schema}.run r ON r.id = ANY (made);
@@ -150,11 +157,12 @@ END $$;
 
 -- Settles what is over, and requests the next runs. Waits for nothing.
 CREATE OR REPLACE FUNCTION {schema}.advance_backfills(
-    of_application text, at_most int, OUT begins boolean, OUT more boolean
+    of_application text, at_most int, as_of float8, OUT begins boolean, OUT more boolean, OUT held boolean
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp {planner} AS $$
 DECLARE
     app     int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
+    ahead   interval := greatest(clock_timestamp() - coalesce(to_timestamp(as_of), clock_timestamp()), '0');
     one     bigint;
     b       {schema}.backfill%ROWTYPE;
     settled bigint;
@@ -163,13 +171,14 @@ DECLARE
 BEGIN
     begins := false;
     more := false;
+    held := false;
     FOR one IN SELECT x.number FROM {schema}.backfill x
                 WHERE x.application = app AND x.finished_at IS NULL ORDER BY x.number
     LOOP
         SELECT * INTO b FROM {schema}.backfill x
          WHERE x.number = one AND x.finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED;
         IF NOT FOUND THEN   -- another node takes this step, and may have read before our runs ended
-            more := true;
+            held := true;
             CONTINUE;
         END IF;
         settled := {schema}.settle_backfilled(one, at_most);
@@ -177,13 +186,14 @@ BEGIN
         IF b.state = 'running' THEN
             PERFORM 1 FROM {schema}.job j WHERE j.id = b.job FOR KEY SHARE SKIP LOCKED;
             IF NOT FOUND THEN
-                more := true;
+                held := true;
                 CONTINUE;
             END IF;
             SELECT q.opened, q.held INTO made, held_
-              FROM {schema}.request_backfilled(one, {schema}.room_of_backfill(b, at_most)) q;
+              FROM {schema}.request_backfilled(one, {schema}.room_of_backfill(b, at_most), ahead) q;
             begins := begins OR cardinality(made) > 0;
-            more := more OR held_ OR cardinality(made) >= at_most;
+            more := more OR cardinality(made) >= at_most;
+            held := held OR held_;
         END IF;
         PERFORM {schema}.finish_backfill(one);
     END LOOP;
@@ -223,7 +233,7 @@ BEGIN
     END CASE;
     UPDATE {schema}.backfill x SET state = b.state, state_by = said_by, state_why = said_why WHERE x.number = b.number;
     IF b.state = 'running' THEN
-        PERFORM {schema}.request_backfilled(b.number, {schema}.room_of_backfill(b, NULL));
+        PERFORM {schema}.request_backfilled(b.number, {schema}.room_of_backfill(b, NULL), '0');
     ELSIF b.state = 'cancelled' THEN
         PERFORM {schema}.cancel_runs(
             ARRAY(SELECT d.run FROM {schema}.backfill_due d JOIN {schema}.run r ON r.id = d.run

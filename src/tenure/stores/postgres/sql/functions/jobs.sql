@@ -98,8 +98,7 @@ DECLARE
 BEGIN
     SELECT a.id INTO app FROM {schema}.application a WHERE a.name = change ->> 'application';
     -- Before now is read: no later due time of the parent can begin until this is committed.
-    PERFORM 1 FROM {schema}.job x
-      WHERE x.application = app AND x.name = spec ->> 'after' AND NOT x.followed FOR UPDATE;
+    PERFORM {schema}.lock_parents(change ->> 'application', jsonb_build_array(change));
     SELECT * INTO j FROM {schema}.job x WHERE x.application = app AND x.name = change ->> 'name' FOR UPDATE;
     done := coalesce(j.state = 'active' AND j.next_due IS NULL AND j.trigger IS NOT NULL AND NOT j.in_code
                      AND {schema}.state_of_planned(j.id) = 'done', false);
@@ -333,10 +332,10 @@ BEGIN
 END $$;
 
 -- Reopens a run that is in one of these states and stands for one due time. It keeps its attempts, and what the last
--- one left; it has no place until it is claimed. The caller has locked the job. Waits for a session that has reopened
--- the run, or is deleting it.
+-- one left; it has no place until it is claimed. `ahead` is as in `request_backfilled`. The caller has locked the job.
+-- Waits for a session that has reopened the run, or is deleting it.
 CREATE OR REPLACE FUNCTION {schema}.reopen_run(
-    of_run bigint, states text[], said_by text, arguments text, span text
+    of_run bigint, states text[], said_by text, arguments text, span text, ahead interval
 ) RETURNS SETOF {schema}.run
 LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
@@ -344,7 +343,7 @@ BEGIN
     UPDATE {schema}.run x
        SET state = 'pending', lane = j.lane, entered = pg_current_xact_id(), generation = j.generation,
            kind = CASE x.kind WHEN 'manual' THEN x.kind ELSE 'backfill' END,
-           due_at = greatest(clock_timestamp(), x.scheduled_for), expires_at = NULL, reopened = x.attempt,
+           due_at = greatest(clock_timestamp() - ahead, x.scheduled_for), expires_at = NULL, reopened = x.attempt,
            failures = 0, losses = 0, interruptions = 0, stopping = false,
            outcome = CASE WHEN x.attempt > 0 THEN coalesce(x.outcome, x.state::text) END,
            reason = CASE x.attempt WHEN 0 THEN '' ELSE x.reason END,
@@ -372,7 +371,8 @@ BEGIN
         PERFORM 1 FROM {schema}.job j
           WHERE j.id = (SELECT x.job FROM {schema}.run x WHERE x.id = one) AND j.state <> 'removed' FOR KEY SHARE;
         IF FOUND THEN
-            RETURN QUERY SELECT * FROM {schema}.reopen_run(one, '{failed,lost,cancelled,skipped}', said_by, NULL, span);
+            RETURN QUERY
+            SELECT * FROM {schema}.reopen_run(one, '{failed,lost,cancelled,skipped}', said_by, NULL, span, '0');
             IF FOUND THEN
                 done := done || one;
             END IF;
@@ -472,7 +472,7 @@ BEGIN
                 END IF;
                 SELECT x.* INTO r FROM {schema}.run o
                  CROSS JOIN LATERAL {schema}.reopen_run(o.id, '{skipped,cancelled,lost}', a ->> 'by', a ->> 'kwargs',
-                                                        nullif(a ->> 'traceparent', '')) x
+                                                        nullif(a ->> 'traceparent', ''), '0') x
                  WHERE o.job = j.id AND o.key = a ->> 'key';
                 made := FOUND;
                 EXIT WHEN made;

@@ -113,7 +113,7 @@ CREATE INDEX job_removed ON {schema}.job (application, name) WHERE state = 'remo
 CREATE INDEX job_resumes ON {schema}.job (application, paused_until)
  WHERE state = 'paused' AND paused_until IS NOT NULL;
 
-CREATE INDEX job_after ON {schema}.job (application, after) WHERE after IS NOT NULL AND state <> 'removed';
+CREATE INDEX job_after ON {schema}.job (application, after) WHERE after IS NOT NULL;
 CREATE INDEX job_pool ON {schema}.job (application, pool) WHERE pool IS NOT NULL;
 
 -- Limits shared by jobs. A claim inserts the row of a pool that it finds without one.
