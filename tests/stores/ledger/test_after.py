@@ -4,6 +4,7 @@ not."""
 import pytest
 
 from stores.ledger.scene import DAILY
+from tenure.core.backfills import BackfillState, NewBackfill, Steer
 from tenure.core.keys import generated_key
 from tenure.core.messages import FollowedRun, FollowedUp, JobChange
 from tenure.core.records import Change, JobState, RunKind, RunState
@@ -485,6 +486,69 @@ def test_retention_waits_for_older_runs_of_the_parent(scene, worker, ended):
     assert follow(scene) == FollowedUp(1, begins=True)
     assert worker.take().key == long.key
     assert scene.told("report") == ["running", "succeeded"]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_retention_waits_for_the_first_of_a_chain(scene, worker, ended):
+    """A run of the first takes long, or owes; the last must not have forgotten its due time meanwhile."""
+    scene.add("a", overlap="allow", max_running=None)
+    scene.add("b", trigger=None, after="a")
+    scene.add("c", trigger=None, after="b")
+    scene.plan("a", 600)
+    long = worker.take()
+    scene.plan("a", 60)
+    for _ in "abc":
+        worker.finish(worker.take().id)
+        follow(scene)
+    if ended:
+        worker.finish(long.id)
+    before = scene.ledger.now() + 60
+    assert scene.ledger.prune(scene.application, before=before, keep=0, limit=100).removed == ended
+    if not ended:
+        worker.finish(long.id)
+    for name in "bc":
+        assert follow(scene).begins
+        run = worker.take()
+        assert (run.name, run.key) == (name, long.key)
+        worker.finish(run.id)
+    assert scene.told("c") == ["succeeded"] * 2
+
+
+@pytest.mark.parametrize("state", [BackfillState.RUNNING, BackfillState.PAUSED])
+def test_retention_waits_for_what_a_backfill_of_the_parent_has_left(scene, worker, state):
+    scene.add("load", overlap="allow", max_running=None)
+    scene.add("report", trigger=None, after="load", overlap="allow", max_running=None)
+    scene.add("mail", trigger=None, after="report", overlap="allow", max_running=None)
+    ago = (7200, 7100, 7000)
+    scene.plan("load", *ago)
+    for run in worker.claim().runs:
+        worker.finish(run.id, RunState.FAILED, error="boom")
+    while follow(scene).paid:
+        pass
+    due = tuple(scene.at(seconds) for seconds in ago)
+    wanted = NewBackfill(scene.application, "load", due[0], due[-1] + 1, due, ("failed",), at_once=1)
+    number, _ = scene.ledger.create_backfill(wanted)
+    for name in ("load", "report", "mail"):  # of the first due time
+        run = worker.take()
+        assert run.name == name
+        worker.finish(run.id)
+        follow(scene)
+    if state is BackfillState.PAUSED:
+        scene.ledger.steer_backfill(scene.application, number, Steer.PAUSE, by="", why="")
+        scene.ledger.advance_backfills(scene.application, 10)
+    before = scene.ledger.now() + 60
+    scene.ledger.prune(scene.application, before=before, keep=0, limit=100)
+    if state is BackfillState.PAUSED:
+        scene.ledger.steer_backfill(scene.application, number, Steer.RESUME, by="", why="")
+    began = []
+    for _ in range(9):
+        scene.ledger.advance_backfills(scene.application, 10)
+        for run in worker.claim().runs:
+            began.append((run.name, run.scheduled_for))
+            worker.finish(run.id)
+        follow(scene)
+    for name in ("load", "report", "mail"):
+        assert [at for job, at in began if job == name] == [*due[1:]], name
 
 
 def test_the_runs_of_a_removed_parent_are_followed_before_they_are_forgotten(pair, worker):

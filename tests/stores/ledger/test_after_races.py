@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -100,6 +101,42 @@ def test_a_run_of_the_parent_that_another_transaction_has_locked_stays_owed(serv
         assert _follow(scene) == FollowedUp(1, begins=True)
         assert [run.key for run in scene.runs("report")] == [second.key]
     assert _follow(scene) == FollowedUp(1, begins=True)
+
+
+BLIND = """
+ALTER FUNCTION tenure.past_of(int, bigint, timestamptz) RENAME TO past_as_it_is;
+CREATE FUNCTION tenure.past_of(app int, of_job bigint, before timestamptz) RETURNS timestamptz LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(current_setting('blind.job' || of_job, true), '') = '' THEN
+        PERFORM set_config('blind.job' || of_job, 'was', true);
+        RETURN before;
+    END IF;
+    RETURN tenure.past_as_it_is(app, of_job, before);
+END $$
+"""
+"""The first look of a transaction sees nothing that is owed or open, as if that had come after it."""
+
+
+def test_retention_looks_again_at_what_may_still_follow(postgres):
+    """A retry or a backfill of the parent has come between its two looks."""
+    url = postgres.create_database()
+    store = store_for(url)
+    store.prepare()
+    with closing(Scene(store)) as scene:
+        worker = scene.worker()
+        scene.add("load", overlap="allow", max_running=None)
+        scene.add("report", trigger=None, function="g", after="load")
+        scene.plan("load", 600)
+        run = worker.take()
+        worker.finish(run.id, RunState.FAILED)
+        _follow(scene)
+        scene.ledger.retry([run.id], "ops")
+        postgres.execute(BLIND, dbname=url.rsplit("/", 1)[1])
+        old = {"before": scene.ledger.now() + 60, "keep": 0, "limit": 100}
+        assert scene.ledger.prune(scene.application, **old).removed == 0
+        worker.finish(worker.take().id)
+        assert _follow(scene) == FollowedUp(1, begins=True)
+    postgres.drop_database(url)
 
 
 @pytest.fixture

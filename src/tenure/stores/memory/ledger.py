@@ -1207,12 +1207,11 @@ class MemoryLedger(MemoryAlerts, MemoryBackfills, Ledger):
 
     def _old(self, row: JobRow, before: Instant, keep: int) -> Iterable[MemoryRun]:
         runs = sorted(self._tables.keys[row.id].values(), key=lambda run: (run.scheduled_for, run.id))
-        parent = self._tables.job(row.spec.application, row.spec.rules.after or "")
-        owing = () if parent is None or row.state is JobState.REMOVED else (*self._tables.keys[parent.id].values(),)
-        left = [*(run for run in runs if not run.state.final), *(run for run in owing if run.owes)]
-        bound = min((run.scheduled_for for run in left), default=before)
-        if (unsettled := self._unsettled(row.id)) is not None:
-            bound = min(bound, unsettled)
+        above = self._tables.above(row)
+        left = [run.scheduled_for for run in runs if not run.state.final]
+        left += [run.scheduled_for for job in above for run in self._tables.keys[job].values() if run.owes]
+        left += [at for job in (row.id, *above) if (at := self._unsettled(job)) is not None]
+        bound = min(left, default=before)
         final = [run for run in runs if run.state.final]
         if self._is_over(row, before):
             old = [run for run in final if (run.finished_at or 0.0) < before]

@@ -343,6 +343,17 @@ class Tables:
             and parent in {None, row.spec.rules.after}
         ]
 
+    def above(self, row: JobRow) -> list[JobId]:
+        """The job that this one follows, the one that that follows, and so on."""
+        found: list[JobId] = []
+        while row.state is not JobState.REMOVED:
+            parent = self.job(row.spec.application, row.spec.rules.after or "")
+            if parent is None or parent.id in found:
+                break
+            found.append(parent.id)
+            row = parent
+        return found
+
     def behind(self, row: JobRow, key: str) -> list[MemoryRun]:
         """The skipped runs with this key of the jobs that follow this one, and of those that follow them."""
         found: list[MemoryRun] = []

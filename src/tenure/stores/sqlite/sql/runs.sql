@@ -795,8 +795,8 @@ SELECT attempt, label, claimed_at, started_at, finished_at, coalesce(outcome, st
 
 -- name: prunable
 -- Jobs with runs old enough, and up to which instant they may be deleted: not the newest, and nothing at or after an
--- open run, or after one of the parent that owes the job a run or will, or after a due time that a backfill has not
--- settled. Of a job that is over, no run is kept.
+-- open run, or a due time that a backfill has not settled, or after one of the parent, or of its parent, that owes a
+-- run or will. Of a job that is over, no run is kept.
 SELECT j.id,
        min(:before,
            CASE WHEN j.over THEN :before ELSE
@@ -808,18 +808,29 @@ SELECT j.id,
                       WHERE job = j.id AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before),
            coalesce((SELECT min(d.scheduled_for) FROM tenure_backfill_due d INDEXED BY tenure_backfill_due_unsettled
                       WHERE d.job = j.id AND d.outcome IS NULL), :before),
-           coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_open
-                      WHERE job = j.parent AND (state = 'pending' OR state = 'waiting' OR state = 'running') AND owes),
-                    :before),
-           coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_owed
-                      WHERE application = :application AND job = j.parent AND owes
-                        AND state <> 'pending' AND state <> 'waiting' AND state <> 'running'), :before)),
+           coalesce((WITH RECURSIVE above (id, after) AS (
+                         SELECT p.id, CASE WHEN p.state <> 'removed' THEN p.after END
+                           FROM tenure_job p WHERE p.application = :application AND p.name = j.after
+                         UNION
+                         SELECT p.id, CASE WHEN p.state <> 'removed' THEN p.after END
+                           FROM above CROSS JOIN tenure_job p ON p.application = :application AND p.name = above.after
+                     )
+                     SELECT min(min(
+                         coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_open
+                                    WHERE job = above.id AND owes
+                                      AND (state = 'pending' OR state = 'waiting' OR state = 'running')), :before),
+                         coalesce((SELECT min(scheduled_for) FROM tenure_run INDEXED BY tenure_run_owed
+                                    WHERE application = :application AND job = above.id AND owes
+                                      AND state <> 'pending' AND state <> 'waiting' AND state <> 'running'), :before),
+                         coalesce((SELECT min(d.scheduled_for)
+                                     FROM tenure_backfill_due d INDEXED BY tenure_backfill_due_unsettled
+                                    WHERE d.job = above.id AND d.outcome IS NULL), :before)))
+                       FROM above), :before)),
        j.over
   FROM (SELECT id, (state = 'removed' OR (state = 'active' AND next_due IS NULL AND trigger IS NOT NULL))
                    AND defined_at < :before AND since < :before AND coalesce(removed_at, 0) < :before AS over,
-               (SELECT p.id FROM tenure_job p
-                 WHERE p.application = :application AND p.name = f.after AND f.state <> 'removed') AS parent
-          FROM tenure_job f WHERE id BETWEEN :low AND :high AND application = :application) j
+               CASE WHEN state <> 'removed' THEN after END AS after
+          FROM tenure_job WHERE id BETWEEN :low AND :high AND application = :application) j
  WHERE EXISTS (SELECT 1 FROM tenure_run r INDEXED BY tenure_run_of_job WHERE r.job = j.id AND r.scheduled_for < :before)
 
 -- name: oldest

@@ -1,5 +1,34 @@
 -- What is deleted when it is old enough.
 
+-- Up to when runs of a job may be removed: not at or after one that is open or that a backfill has not settled, nor
+-- after one of the parent, or of its parent, that owes a run or will. `kept_since` would say of what is still to follow
+-- that it may have run.
+CREATE OR REPLACE FUNCTION {schema}.past_of(app int, of_job bigint, before timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp {planner} AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE above AS (   -- the job, the one that it follows, and so on
+            SELECT x.id, CASE WHEN x.state <> 'removed' THEN x.after END AS after
+              FROM {schema}.job x WHERE x.id = of_job
+            UNION
+            SELECT p.id, CASE WHEN p.state <> 'removed' THEN p.after END
+              FROM above a
+             CROSS JOIN LATERAL (SELECT x.id, x.state, x.after FROM {schema}.job x
+                                  WHERE x.application = app AND x.name = a.after OFFSET 0) p
+        )
+        SELECT least(before, min(o.scheduled_for), min(w.scheduled_for), min(d.scheduled_for))
+          FROM above a
+         CROSS JOIN LATERAL (SELECT min(x.scheduled_for) AS scheduled_for FROM {schema}.run x
+                              WHERE x.job = a.id AND x.state <= 'running' AND (x.owes OR a.id = of_job)) o
+         CROSS JOIN LATERAL (SELECT min(r.scheduled_for) AS scheduled_for   -- ORDER BY, so that `run_owed` serves
+                               FROM (SELECT x.scheduled_for FROM {schema}.run x
+                                      WHERE x.application = app AND x.job = a.id AND x.owes AND x.state > 'running'
+                                        AND a.id <> of_job
+                                      ORDER BY x.job, x.id OFFSET 0) r) w
+         CROSS JOIN LATERAL (SELECT min(x.scheduled_for) AS scheduled_for FROM {schema}.backfill_due x
+                              WHERE x.job = a.id AND x.outcome IS NULL) d);
+END $$;
+
 -- Deletes final runs, with their logs, and kept keys. Their figures stay: see `keep_figures`. `beyond` and `in_jobs`
 -- select a page of jobs; `up_to` is where the next page begins, NULL after the last one.
 CREATE OR REPLACE FUNCTION {schema}.prune_runs(
@@ -11,6 +40,7 @@ DECLARE
     before  timestamptz := to_timestamp(old);
     doomed  bigint[];
     jobs    bigint[];
+    bounds  timestamptz[];   -- of these jobs
     page    bigint[];
     keys    bigint;
     app     int := (SELECT a.id FROM {schema}.application a WHERE a.name = of_application);
@@ -35,22 +65,9 @@ BEGIN
               JOIN LATERAL (SELECT x.id, (x.state = 'removed'
                                           OR (x.state = 'active' AND x.next_due IS NULL AND x.trigger IS NOT NULL))
                                          AND x.defined_at < before AND x.since < before
-                                         AND (x.removed_at IS NULL OR x.removed_at < before) AS over,
-                                     (SELECT f.id FROM {schema}.job f
-                                       WHERE f.application = app AND f.name = x.after
-                                         AND x.state <> 'removed') AS parent
+                                         AND (x.removed_at IS NULL OR x.removed_at < before) AS over
                               FROM {schema}.job x WHERE x.id = p.id) j ON true
-              -- `kept_since` would say of what the parent owes, or will owe, that it may have run.
-              CROSS JOIN LATERAL (SELECT least(before,
-                                               (SELECT min(o.scheduled_for) FROM {schema}.run o
-                                                 WHERE o.job = j.id AND o.state <= 'running'),
-                                               (SELECT min(o.scheduled_for) FROM {schema}.run o
-                                                 WHERE o.job = j.parent AND o.owes AND o.state <= 'running'),
-                                               (SELECT min(o.scheduled_for) FROM {schema}.run o
-                                                 WHERE o.application = app AND o.job = j.parent AND o.owes
-                                                   AND o.state > 'running'),
-                                               (SELECT min(d.scheduled_for) FROM {schema}.backfill_due d
-                                                 WHERE d.job = j.id AND d.outcome IS NULL)) AS instant) bound
+              CROSS JOIN LATERAL (SELECT {schema}.past_of(app, j.id, before) AS instant OFFSET 0) bound
               CROSS JOIN LATERAL (SELECT f.id, f.job FROM {schema}.run f
                                    WHERE f.job = j.id AND f.state > 'running'
                                      AND f.scheduled_for < bound.instant AND NOT f.owes
@@ -66,12 +83,13 @@ BEGIN
     SELECT array_agg(l.id) INTO jobs
       FROM (SELECT j.id FROM {schema}.job j WHERE j.id = ANY (jobs) FOR NO KEY UPDATE SKIP LOCKED) l;
     IF jobs IS NULL THEN RETURN; END IF;
-    SELECT array_agg(t.id) INTO doomed   -- a retry may have reopened one, and a backfill may have been created
+    -- A retry may have reopened one, or a run that these follow; and a backfill may have been created.
+    SELECT array_agg({schema}.past_of(app, j.id, before) ORDER BY j.place) INTO bounds
+      FROM unnest(jobs) WITH ORDINALITY AS j (id, place);
+    SELECT array_agg(t.id) INTO doomed
       FROM (SELECT r.id FROM unnest(doomed) AS d (id) JOIN {schema}.run r ON r.id = d.id
              WHERE r.job = ANY (jobs) AND r.state > 'running' AND NOT r.owes
-               AND NOT EXISTS (SELECT FROM {schema}.backfill_due b
-                                WHERE b.job = r.job AND b.outcome IS NULL
-                                  AND b.scheduled_for <= coalesce(r.until, r.scheduled_for))
+               AND coalesce(r.until, r.scheduled_for) < bounds[array_position(jobs, r.job)]
                FOR UPDATE OF r SKIP LOCKED) t;
     IF doomed IS NULL THEN RETURN; END IF;
     -- Nothing is removed that is not in the figures when this transaction commits.
