@@ -284,6 +284,15 @@ SCHEDULES: dict[str, tuple[Plan, ...]] = {
         )
         for turn in range(4)
     ),
+    # The server's clock is an hour ahead, or behind, for a few seconds.
+    "followed in a leap": tuple(
+        _plan(
+            f"followed in a leap {turn}", 2,
+            *(Fault(7.0 + 4.5 * i + 0.4 * turn + back, "leap", 0, (-1) ** i * (-LEAP if back else LEAP)) for i in range(4) for back in (0.0, 2.0)),
+            calm=LONG_CALM, **CHAIN,
+        )
+        for turn in range(3)
+    ),
     # People cancel runs that are followed, whether they have begun or not.
     "cancelled and followed": tuple(
         _plan(f"cancelled and followed {turn}", 2, *_told("cancel", "load", apart=0.7), **CHAIN) for turn in range(2)

@@ -208,6 +208,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("wait that begins anew with every look", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.first_look_forgotten)], looks, "looks"),
     Mutant("look counted as a loss", "NotYet", lambda: [(copies.memory_ledger.run_rules, "after_look", broken.look_is_a_loss)], looks, "looks"),
     Mutant("mark taken away before the rows are written", "after", lambda: [(store.SimLedger, "follow_up", broken.paid_first)], chain, "followed by the dead"),
+    Mutant("followers due by the clock of a server that has jumped", "after", lambda: [(store.SimLedger, "follow_up", broken.by_the_servers_clock)], chain, "followed in a leap"),
     Mutant("mark taken away though a follower was locked", "after", lambda: [(S, "unpaid_by", lambda *_: set())], chain, "locked follower"),
     Mutant("completion that takes the mark away", "after", lambda: [(ML, "_finish", broken.completed_forgets)], chain, "followed"),
     Mutant("completion in the body's transaction that takes the mark away", "after", lambda: [(application, "_succeeded", broken.own_transaction_forgets)], chain, "followed"),

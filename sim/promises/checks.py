@@ -459,6 +459,11 @@ class Checker:
         since = self.server.rows.now() - PATIENCE
         return any(run.job == job and (run.finished_at or 0.0) > since for run in self.server.rows.tables.runs.values())
 
+    def _put_off(self, run: Any, job: JobRow) -> bool:
+        """It follows another run, and is due in the far future. (What people retry while the clock is ahead is, too.)"""
+        follows = job.spec.rules.after is not None and run.kind is RunKind.DUE and run.attempt == 0
+        return follows and run.due_at > self.server.rows.now() + PUT_OFF
+
     def _books(self, live: list[Process]) -> None:
         rows = self.server.rows
         now = rows.now()
@@ -489,6 +494,8 @@ class Checker:
                     self.broken("G6", f"run {run.key} of {job.spec.name} is with a node that does not have it")
                 elif run.state is RunState.PENDING and due and not full:
                     self.broken("G6", f"run {run.key} of {job.spec.name} waits since {now - run.due_at:.0f} s")
+                elif self._put_off(run, job) and abs(rows.clock.ahead) < PUT_OFF:
+                    self.broken("G6", f"run {run.key} of {job.spec.name} is put off for {run.due_at - now:.0f} s")
                 elif run.state is RunState.WAITING and run.pool and run.due_at < now - LONG_WAIT:
                     pool = rows.tables.pool(APPLICATION, run.pool)
                     if pool.running < (pool.size or UNSET_SIZE) and job.state is JobState.ACTIVE and live:

@@ -43,9 +43,10 @@ class BackfillStep:
         self._ended = False
         as_of = clock.now(began_at) if clock.known else None  # always: the database's clock may have jumped just now
         done = ledger.advance_backfills(self._context.application, ADVANCE_BATCH, as_of=as_of)
-        self._in_vain = min(self._in_vain * 2, ADVANCE_EVERY) if done.held and not done.more else ADVANCE_AGAIN
+        vain = done.held and not done.more
         if done.more or done.held:
             self._ended = True
-            agenda.at(Step.BACKFILL, boottime() + self._in_vain)
+            agenda.at(Step.BACKFILL, boottime() + (self._in_vain if vain else ADVANCE_AGAIN))
+        self._in_vain = min(self._in_vain * 2, ADVANCE_EVERY) if vain else ADVANCE_AGAIN
         if done.begins:
             agenda.soon(Step.CLAIM)
