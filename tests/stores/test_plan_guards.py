@@ -448,3 +448,13 @@ def test_what_followers_are_owed_is_read_page_by_page(owing):
     plans = owing.plans(lambda: owing.ledger.follow_up("app", 100))
     assert "run_owed" in plans
     assert rows_read(plans) <= 200, plans
+
+
+def test_retention_looks_at_what_may_still_follow_along_indexes(owing):
+    """A page of 100 jobs, of which nothing is old enough: their parents, and what these owe."""
+    before = owing.ledger.now() - 86400
+    plans = owing.plans(lambda: owing.ledger.prune("app", before=before, keep=0, limit=100, jobs=100))
+    looks = [one for one in re.split(r"duration: [\d.]+ ms  plan:", plans) if "WITH RECURSIVE above" in one]
+    assert len(looks) == 100
+    assert all("run_owed" in look for look in looks)
+    assert max(map(rows_read, looks)) <= 10, plans

@@ -14,7 +14,8 @@ BEGIN
             SELECT p.id, CASE WHEN p.state <> 'removed' THEN p.after END
               FROM above a
              CROSS JOIN LATERAL (SELECT x.id, x.state, x.after FROM {schema}.job x
-                                  WHERE x.application = app AND x.name = a.after OFFSET 0) p
+                                  WHERE x.application = app
+                                    AND x.name = a.after COLLATE "default" OFFSET 0) p   -- as the index of names
         )
         SELECT least(before, min(o.scheduled_for), min(w.scheduled_for), min(d.scheduled_for))
           FROM above a
