@@ -158,8 +158,8 @@ def test_diff_names_stored_jobs_whose_arguments_no_longer_fit(tenure, tmp_path):
     code, out, _ = tenure(after, "diff")
     assert code == 1
     said = (
-        "unfit  report\n    2500 stored jobs have arguments that 'report' does not take, so the runs will fail: "
-        "report:0, report:1, report:10, report:100, report:1000 and 2495 more. "
+        "unfit  report\n    2,500 stored jobs have arguments that 'report' does not take, so the runs will fail: "
+        "report:0, report:1, report:10, report:100, report:1000 and 2,495 more. "
     )
     assert said in out
     assert "has no parameter 'customer'. It takes cid. Change them with scheduler.update(name, kwargs={…})" in out

@@ -23,5 +23,5 @@ def several(names: Iterable[str], most: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """'1 run', '2 runs'."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """'1 run', '2,000 runs'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

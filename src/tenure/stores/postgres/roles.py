@@ -92,7 +92,7 @@ def _functions(schema: str) -> dict[str, str]:
 
 
 def _types(arguments: str) -> list[str]:
-    """The types of `node uuid, nonce bigint, OUT detail text`: uuid, bigint."""
-    plain = re.sub(r"--.*", "", arguments)
+    """The types of `node uuid, nonce bigint DEFAULT 0, OUT detail text`: uuid, bigint."""
+    plain = re.sub(r"--.*| DEFAULT ('[^']*'|\w+)", "", arguments)
     given = [" ".join(one.split()) for one in plain.split(",") if one.strip()]
     return [one.partition(" ")[2] for one in given if not one.startswith("OUT ")]

@@ -209,7 +209,9 @@ WITH RECURSIVE line AS (
     SELECT j.id, j.application, j.trigger, j.after FROM {schema}.job j WHERE j.id = ANY (%(jobs)s::bigint[])
      UNION   -- not ALL: the rows may say that jobs follow each other in a circle
     SELECT l.id, p.application, p.trigger, p.after
-      FROM line l JOIN {schema}.job p ON p.application = l.application AND p.name = l.after WHERE l.trigger IS NULL
+      FROM line l JOIN {schema}.job p ON p.application = l.application
+                                     AND p.name = l.after COLLATE "default"   -- as the index of names
+     WHERE l.trigger IS NULL
 )
 SELECT l.id, max(l.trigger) FROM line l GROUP BY l.id
 

@@ -165,8 +165,9 @@ SELECT {job}
 WITH RECURSIVE line (id, application, trigger, after) AS (
     SELECT j.id, j.application, j.trigger, j.after FROM json_each(:jobs) x CROSS JOIN tenure_job j ON j.id = x.value
      UNION   -- not ALL: the rows may say that jobs follow each other in a circle
-    SELECT l.id, p.application, p.trigger, p.after
-      FROM line l CROSS JOIN tenure_job p ON p.application = l.application AND p.name = l.after WHERE l.trigger IS NULL
+    SELECT line.id, p.application, p.trigger, p.after
+      FROM line CROSS JOIN tenure_job p ON p.application = line.application AND p.name = line.after
+     WHERE line.trigger IS NULL
 )
 SELECT id, max(trigger) FROM line GROUP BY id
 
