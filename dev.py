@@ -236,6 +236,12 @@ def bench_page(args: list[str]) -> int:
     return run("python", "bench/page.py", *args)
 
 
+def page_pictures(args: list[str]) -> int:
+    """Take the pictures of the page for the documentation, in Chromium."""
+    prepare("web", groups=["test", "web"])
+    return run("python", "tools/page_pictures.py", *args)
+
+
 def soak(args: list[str]) -> int:
     """Run a cluster for twenty minutes (`--minutes N`, `--snapshot SECONDS`) and look for anything that grows; with `--healthy`, ask whether it needs attention."""
     prepare("test", groups=["test"])
@@ -278,6 +284,7 @@ WORDS: dict[str, Callable[[list[str]], int]] = {
     "bench": bench,
     "bench-election": bench_election,
     "bench-page": bench_page,
+    "page-pictures": page_pictures,
     "soak": soak,
     "chaos": chaos,
     "chaos-peers": chaos_peers,
