@@ -33,6 +33,7 @@ VENV, TOOLS = ROOT / ".venv", ROOT / ".tools"
 PYTHON = VENV / "bin" / "python"
 WORKERS = "4"
 """Tests at a time, on two cores: many of them wait most of their time for processes, leases and clocks."""
+LAST_FAILED = ROOT / ".pytest_cache/v/cache/lastfailed"
 FEW = 5
 """So many failures may be the machine's; more are ours."""
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\b[ap]\.m)(?<!^\d)[.?!][)\"'*_]* ")
@@ -76,14 +77,14 @@ def test(args: list[str]) -> int:
         say("gcc is missing: tests that shift clocks cannot run. On Debian: apt-get install gcc libc6-dev")
     if args:
         return run("python", "-m", "pytest", *args)
+    LAST_FAILED.unlink(missing_ok=True)  # of another day, with names that may be gone
     code = run("python", "-m", "pytest", "-n", WORKERS, "--dist", "worksteal")
     return again() if code == 1 else code
 
 
 def again() -> int:
     """Tests of real processes can be starved by their neighbours: what failed must pass twice, alone, and is named even then."""
-    cache = ROOT / ".pytest_cache/v/cache/lastfailed"
-    failed = sorted(json.loads(cache.read_text())) if cache.exists() else []
+    failed = sorted(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.exists() else []
     if not 0 < len(failed) <= FEW:
         return 1
     for turn in ("first", "second"):

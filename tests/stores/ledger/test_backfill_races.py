@@ -28,7 +28,7 @@ def server_scene(ledger_database):
 
 
 def together(*works):
-    """Do these at the same time. Raises what one of them raised."""
+    """Do these at the same time. Raises what one of them raises at once: the others may wait for it for ever."""
     raised = []
 
     def guarded(work):
@@ -37,11 +37,11 @@ def together(*works):
         except BaseException as error:
             raised.append(error)
 
-    threads = [threading.Thread(target=guarded, args=[work]) for work in works]
+    threads = [threading.Thread(target=guarded, args=[work], daemon=True) for work in works]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    while not raised and (left := [thread for thread in threads if thread.is_alive()]):
+        left[0].join(0.05)
     if raised:
         raise raised[0]
 
