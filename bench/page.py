@@ -101,7 +101,7 @@ def _past(url: str, each: int) -> None:
 
 
 def _pages(bench: Bench, engine: str, url: str) -> None:
-    scheduler = Scheduler(url, application=APPLICATION, capacity=1, queues=("nothing",))
+    scheduler = Scheduler(url, application=APPLICATION)
     scheduler.job(name=FUNCTION)(lambda: None)
     nothing_kept = mock.patch.object(LedgerReads, "_recent", return_value=None)
     with (
