@@ -53,6 +53,7 @@ def _served(app: ASGIApp, listener: socket.socket) -> Iterator[None]:
     """On a thread: signals are for the demo."""
     import uvicorn
 
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does so only for sockets of its own
     config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=GRACE, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), name="tenure demo page", daemon=True)
