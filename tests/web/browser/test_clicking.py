@@ -71,7 +71,7 @@ def test_run_now_pause_resume_cancel_and_remove_by_clicking(workers, page_of, lo
     eventually(lambda: httpx.get(f"{base}/api/v1/runs/{number}").json()["state"] == "succeeded", within=30)
     if javascript:
         page.wait_for_selector("h1 .s-succeeded")
-    page.click("h1 >> text=nightly")
+    page.click(".path >> text=nightly")
     page.click("summary >> text=With other arguments")
     page.fill("textarea[name=kwargs]", '{"shard": 7}')
     page.click("text=Run now")
